@@ -31,6 +31,7 @@ pub mod quota;
 #[cfg(feature = "schema")]
 pub mod schema;
 pub mod selector;
+pub mod shell;
 pub mod sky;
 pub mod stable;
 pub mod take;

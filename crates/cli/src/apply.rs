@@ -1,11 +1,10 @@
 //! `apply -f`: creates or changes the objects of a manifest by server-side apply, as `kubectl apply --server-side` does.
 
 use crate::args::{ApplyArgs, Format};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, value};
-use crate::error::CliError;
 use crate::{exit, output};
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, value};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
@@ -19,7 +18,7 @@ const MANAGER: &str = "trainyard";
 const MANIFEST_MAX: u64 = 16 << 20;
 
 /// `trainyard apply`.
-pub(crate) async fn apply(cluster: &Cluster, args: &ApplyArgs) -> Result<u8, CliError> {
+pub(crate) async fn apply(cluster: &Cluster, args: &ApplyArgs) -> Result<u8, ClientError> {
     let mut objects = Vec::new();
     for file in &args.files {
         objects.extend(read(file)?);
@@ -42,16 +41,16 @@ pub(crate) async fn apply(cluster: &Cluster, args: &ApplyArgs) -> Result<u8, Cli
 }
 
 /// The objects of a file, or of the standard input (`-`); the items of a list each by itself.
-fn read(file: &Path) -> Result<Vec<Value>, CliError> {
+fn read(file: &Path) -> Result<Vec<Value>, ClientError> {
     let shown = file.display();
-    let failed = |source| CliError::Io { doing: "read", path: file.to_owned(), source };
+    let failed = |source| ClientError::Io { doing: "read", path: file.to_owned(), source };
     let mut text = String::new();
     let read = match file.to_str() {
         Some("-") => std::io::stdin().take(MANIFEST_MAX).read_to_string(&mut text),
         _ => std::fs::File::open(file).and_then(|file| file.take(MANIFEST_MAX).read_to_string(&mut text)),
     };
     read.map_err(failed)?;
-    let wrong = |why: String| CliError::Usage(ErrorCode::FlagRefused, format!("{shown} is no manifest: {why}"));
+    let wrong = |why: String| ClientError::Usage(ErrorCode::FlagRefused, format!("{shown} is no manifest: {why}"));
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| wrong(error.to_string()))?;
     let mut objects = Vec::new();
     for document in documents.into_iter().filter(|document| !document.is_null()) {
@@ -76,12 +75,12 @@ fn read(file: &Path) -> Result<Vec<Value>, CliError> {
 }
 
 /// Applies one object; returns it, and what is printed: `trainjob.trainer.kubeflow.org/train created`.
-async fn one(cluster: &Cluster, object: &Value) -> Result<(Value, String), CliError> {
+async fn one(cluster: &Cluster, object: &Value) -> Result<(Value, String), ClientError> {
     let (version, kind) = (object::text(object, "apiVersion"), object::text(object, "kind"));
     let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
     let gvk = GroupVersionKind::gvk(group, version, kind);
     let (resource, capabilities) = pinned_kind(&cluster.client, &gvk).await.map_err(|error| match error {
-        kube::Error::Discovery(_) | kube::Error::Api(_) => CliError::Usage(
+        kube::Error::Discovery(_) | kube::Error::Api(_) => ClientError::Usage(
             ErrorCode::FlagRefused,
             format!("the API server has no kind {kind:?} in {}", object::text(object, "apiVersion")),
         ),

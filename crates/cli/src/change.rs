@@ -1,15 +1,14 @@
 //! `delete`, `suspend` and `resume`, of jobs of all kinds.
 
 use crate::args::{DeleteArgs, Format, ResumeArgs, SuspendArgs};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, value};
 use crate::ending::{Ending, wait_for_pods};
-use crate::error::CliError;
 use crate::jobs::until;
-use crate::subject::{JobKind, Subject, is_finished};
+use crate::subject::{Subject, is_finished};
 use crate::trials::PARENT;
 use crate::{exit, output};
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, JobKind, Kind, value};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -19,7 +18,7 @@ use std::io::{BufRead, IsTerminal, Write};
 const NAMED_MAX: usize = 10;
 
 /// Deletes jobs and, unless told not to, waits until their pods are gone.
-pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, CliError> {
+pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, ClientError> {
     // look first: a typo in the second name should not cost the first job
     let jobs = match args.selects() {
         true => selected(cluster, args).await?,
@@ -62,15 +61,15 @@ pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, C
 }
 
 /// The jobs that flags choose: all, those that are over, those that are old, those with these labels.
-async fn selected(cluster: &Cluster, args: &DeleteArgs) -> Result<Vec<Subject>, CliError> {
+async fn selected(cluster: &Cluster, args: &DeleteArgs) -> Result<Vec<Subject>, ClientError> {
     let now = Timestamp::now();
     let before = args.older_than.map(|age| now.checked_sub(age).unwrap_or(Timestamp::MIN));
     let parameters = ListParams::default().labels(args.selector.as_deref().unwrap_or_default());
     let mut jobs = Vec::new();
     for kind in JobKind::ALL {
-        let listed = match cluster.api(kind.kind()).list(&parameters).await.map_err(CliError::from) {
+        let listed = match cluster.api(kind.kind()).list(&parameters).await.map_err(ClientError::from) {
             // a cluster need not have all kinds
-            Err(CliError::NotServed | CliError::Forbidden { .. }) if kind != JobKind::Train => continue,
+            Err(ClientError::NotServed | ClientError::Forbidden { .. }) if kind != JobKind::Train => continue,
             listed => listed?,
         };
         for object in listed.items.iter().map(value) {
@@ -89,7 +88,7 @@ async fn selected(cluster: &Cluster, args: &DeleteArgs) -> Result<Vec<Subject>, 
 }
 
 /// Names what will be deleted; in a terminal asks first.
-fn agreed(jobs: &[Subject], args: &DeleteArgs) -> Result<bool, CliError> {
+fn agreed(jobs: &[Subject], args: &DeleteArgs) -> Result<bool, ClientError> {
     if jobs.is_empty() {
         eprintln!("no job matches the flags; nothing is deleted");
         return Ok(false);
@@ -111,7 +110,7 @@ fn agreed(jobs: &[Subject], args: &DeleteArgs) -> Result<bool, CliError> {
         eprint!("Proceed? [y/N] ");
         let mut answer = String::new();
         let read = std::io::stderr().flush().and_then(|()| std::io::stdin().lock().read_line(&mut answer));
-        read.map_err(|source| CliError::Io { doing: "read", path: "the terminal".into(), source })?;
+        read.map_err(|source| ClientError::Io { doing: "read", path: "the terminal".into(), source })?;
         match answer.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => return Ok(true),
             "" | "n" | "no" => {
@@ -123,7 +122,7 @@ fn agreed(jobs: &[Subject], args: &DeleteArgs) -> Result<bool, CliError> {
     }
 }
 
-async fn named(cluster: &Cluster, names: &[String]) -> Result<Vec<Subject>, CliError> {
+async fn named(cluster: &Cluster, names: &[String]) -> Result<Vec<Subject>, ClientError> {
     let mut jobs: Vec<Subject> = Vec::new();
     for name in names {
         let job = Subject::find(cluster, name).await?;
@@ -135,7 +134,7 @@ async fn named(cluster: &Cluster, names: &[String]) -> Result<Vec<Subject>, CliE
 }
 
 /// Suspends jobs and, unless told not to, waits until their processes have ended.
-pub(crate) async fn suspend(cluster: &Cluster, args: &SuspendArgs) -> Result<u8, CliError> {
+pub(crate) async fn suspend(cluster: &Cluster, args: &SuspendArgs) -> Result<u8, ClientError> {
     let jobs = changeable(cluster, &args.jobs, "suspend").await?;
     let mut written = Vec::new();
     for job in &jobs {
@@ -155,7 +154,7 @@ pub(crate) async fn suspend(cluster: &Cluster, args: &SuspendArgs) -> Result<u8,
 }
 
 /// Resumes jobs.
-pub(crate) async fn resume(cluster: &Cluster, args: &ResumeArgs) -> Result<u8, CliError> {
+pub(crate) async fn resume(cluster: &Cluster, args: &ResumeArgs) -> Result<u8, ClientError> {
     let jobs = changeable(cluster, &args.jobs, "resume").await?;
     let mut written = Vec::new();
     for job in &jobs {
@@ -174,13 +173,13 @@ pub(crate) async fn resume(cluster: &Cluster, args: &ResumeArgs) -> Result<u8, C
 }
 
 /// The jobs of these names, all of which can be suspended or resumed.
-async fn changeable(cluster: &Cluster, names: &[String], verb: &str) -> Result<Vec<Subject>, CliError> {
+async fn changeable(cluster: &Cluster, names: &[String], verb: &str) -> Result<Vec<Subject>, ClientError> {
     let jobs = named(cluster, names).await?;
     for job in &jobs {
         if job.is_finished() {
             let (title, state) = (job.title(), job.state());
             let has = if job.kind == JobKind::Mpi { "has" } else { "is" };
-            return Err(CliError::Api(
+            return Err(ClientError::Api(
                 ErrorCode::NothingToDo,
                 format!("{title} {has} {state}: there is nothing to {verb}"),
             ));
@@ -205,7 +204,12 @@ fn report(jobs: &[Subject], written: &[Value], what: &str, format: Format) {
 }
 
 /// Writes whether a job is suspended; returns the job as it is then.
-pub(crate) async fn suspended(cluster: &Cluster, kind: JobKind, job: &str, suspend: bool) -> Result<Value, CliError> {
+pub(crate) async fn suspended(
+    cluster: &Cluster,
+    kind: JobKind,
+    job: &str,
+    suspend: bool,
+) -> Result<Value, ClientError> {
     let spec = match kind {
         JobKind::Train | JobKind::Search => json!({"suspend": suspend}),
         JobKind::Mpi => json!({"runPolicy": {"suspend": suspend}}),

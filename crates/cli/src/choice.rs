@@ -2,10 +2,10 @@
 
 use crate::args::RunArgs;
 use crate::code::{Code, Start};
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::launcher::Setting;
 use crate::python::{Found, find};
+use client::ClientError;
+use client::codes::ErrorCode;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,7 +17,7 @@ const WHERE: &str = "import sys; print(sys.executable)";
 /// The interpreter's path; `None` without such a flag.
 ///
 /// Errors: it is not there, or uv is not, or uv cannot make the project's environment.
-pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Result<Option<PathBuf>, CliError> {
+pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Result<Option<PathBuf>, ClientError> {
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     if let Some(folder) = &args.venv {
         // the folder itself, without `..`; its python is a link that must stay one
@@ -25,14 +25,14 @@ pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Res
         let python = root.canonicalize().unwrap_or(root).join("bin/python");
         return match find(&python.to_string_lossy(), "", &here) {
             Found::At(python) => Ok(Some(python)),
-            Found::Unusable(_, why) => Err(CliError::Usage(
+            Found::Unusable(_, why) => Err(ClientError::Usage(
                 ErrorCode::PythonMissing,
                 format!(
                     "--venv {}: its bin/python cannot be run: {why}\n  make it again: python3 -m venv --clear {0}",
                     folder.display()
                 ),
             )),
-            Found::Nowhere => Err(CliError::Usage(
+            Found::Nowhere => Err(ClientError::Usage(
                 ErrorCode::PythonMissing,
                 format!(
                     "--venv {}: it is not a virtual environment, because it has no bin/python\n  make one: python3 -m venv {0}",
@@ -45,15 +45,15 @@ pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Res
         let name = python.to_string_lossy();
         return match find(&name, &setting.path(), &here) {
             Found::At(path) => Ok(Some(path)),
-            Found::Unusable(path, why) => Err(CliError::Usage(
+            Found::Unusable(path, why) => Err(ClientError::Usage(
                 ErrorCode::PythonMissing,
                 format!("--python {name}: {} cannot be run: {why}", path.display()),
             )),
             Found::Nowhere if name.contains('/') => {
-                Err(CliError::Usage(ErrorCode::PythonMissing, format!("--python {name}: there is no such file")))
+                Err(ClientError::Usage(ErrorCode::PythonMissing, format!("--python {name}: there is no such file")))
             }
             Found::Nowhere => {
-                Err(CliError::Usage(ErrorCode::PythonMissing, format!("--python {name}: there is none on the PATH")))
+                Err(ClientError::Usage(ErrorCode::PythonMissing, format!("--python {name}: there is none on the PATH")))
             }
         };
     }
@@ -62,9 +62,9 @@ pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Res
 
 /// The interpreter of the environment in which `uv run` would run the script: the project's, or the script's own (PEP 723). uv
 /// makes or updates it first, and says so on stderr.
-fn uv(code: &Code, setting: &Setting) -> Result<PathBuf, CliError> {
+fn uv(code: &Code, setting: &Setting) -> Result<PathBuf, ClientError> {
     let Some(uv) = find("uv", &setting.path(), &setting.folder).path() else {
-        return Err(CliError::Usage(
+        return Err(ClientError::Usage(
             ErrorCode::UvFailed,
             "--uv: uv is not on the PATH\n  install it: python3 -m pip install uv; or name an environment: --venv DIR"
                 .to_owned(),
@@ -81,16 +81,16 @@ fn uv(code: &Code, setting: &Setting) -> Result<PathBuf, CliError> {
     if python.is_absolute() {
         return Ok(python);
     }
-    Err(CliError::Usage(ErrorCode::UvFailed, format!("--uv: uv names no interpreter, but says {said:?}")))
+    Err(ClientError::Usage(ErrorCode::UvFailed, format!("--uv: uv names no interpreter, but says {said:?}")))
 }
 
-fn ask(uv: &Path, words: &[&str], setting: &Setting) -> Result<String, CliError> {
+fn ask(uv: &Path, words: &[&str], setting: &Setting) -> Result<String, ClientError> {
     let mut command = Command::new(uv);
     command.args(words).current_dir(&setting.folder).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = command.output().map_err(|source| CliError::Io { doing: "run", path: uv.to_owned(), source })?;
+    let output = command.output().map_err(|source| ClientError::Io { doing: "run", path: uv.to_owned(), source })?;
     if !output.status.success() {
         let folder = setting.folder.display();
-        return Err(CliError::Usage(
+        return Err(ClientError::Usage(
             ErrorCode::UvFailed,
             format!("--uv: uv {} in {folder} ends with {}", words.join(" "), output.status),
         ));

@@ -2,10 +2,10 @@
 //! these.
 
 use crate::args::RunArgs;
-use crate::codes::ErrorCode;
-use crate::error::CliError;
-use crate::near::did_you_mean;
 use crate::python::shebang;
+use api::near::did_you_mean;
+use client::ClientError;
+use client::codes::ErrorCode;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -46,13 +46,13 @@ impl Code {
     ///
     /// Errors: `Usage` where there is no such script, the folder has no entry point, or several, or the file is nothing that
     /// can be started.
-    pub(crate) fn find(args: &RunArgs) -> Result<Self, CliError> {
+    pub(crate) fn find(args: &RunArgs) -> Result<Self, ClientError> {
         let absolute = |path: &Path| {
-            std::path::absolute(path).map_err(|source| CliError::Io { doing: "read", path: path.to_owned(), source })
+            std::path::absolute(path).map_err(|source| ClientError::Io { doing: "read", path: path.to_owned(), source })
         };
         let folder = args.workdir.as_deref().map(absolute).transpose()?;
         if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::WorkdirWrong,
                 format!("--workdir {} is not a folder", folder.display()),
             ));
@@ -73,7 +73,7 @@ impl Code {
             let entries: Vec<&str> = ENTRY_POINTS.into_iter().filter(|name| script.join(name).is_file()).collect();
             let [entry] = entries[..] else {
                 let there = if entries.is_empty() { "none of them".to_owned() } else { entries.join(" and ") };
-                return Err(CliError::Usage(
+                return Err(ClientError::Usage(
                     ErrorCode::ScriptMissing,
                     format!(
                         "{} is not a file; as a folder it should have one of {}, and it has {there}: name the script to run",
@@ -91,7 +91,7 @@ impl Code {
                 let start = Start::of(&script)?;
                 Ok(Self { named: called, script, folder, start, module: None })
             }
-            Ok(_) => Err(CliError::Usage(
+            Ok(_) => Err(ClientError::Usage(
                 ErrorCode::ScriptMissing,
                 format!("{} is not a file; name the script to run", named.display()),
             )),
@@ -107,16 +107,16 @@ impl Code {
                 }
                 Err(missing(named, &script))
             }
-            Err(source) => Err(CliError::Io { doing: "read", path: named.to_owned(), source }),
+            Err(source) => Err(ClientError::Io { doing: "read", path: named.to_owned(), source }),
         }
     }
 
     /// `-m package.module`: its file below the folder in which it runs.
     ///
     /// Errors: `Usage` where the word is no module's name, or there is no such file.
-    fn module(args: &RunArgs, folder: Option<PathBuf>) -> Result<Self, CliError> {
+    fn module(args: &RunArgs, folder: Option<PathBuf>) -> Result<Self, ClientError> {
         let name = args.script().to_string_lossy().into_owned();
-        let refused = |why: String| CliError::Usage(ErrorCode::ScriptMissing, format!("-m {name}: {why}"));
+        let refused = |why: String| ClientError::Usage(ErrorCode::ScriptMissing, format!("-m {name}: {why}"));
         if name.contains('/') || name.ends_with(".py") {
             let meant = name.trim_end_matches(".py").replace('/', ".");
             return Err(refused(format!("a module is named by dots, without .py; did you mean -m {meant}?")));
@@ -124,7 +124,7 @@ impl Code {
         let root = match &folder {
             Some(folder) => folder.clone(),
             None => {
-                std::env::current_dir().map_err(|source| CliError::Io { doing: "read", path: ".".into(), source })?
+                std::env::current_dir().map_err(|source| ClientError::Io { doing: "read", path: ".".into(), source })?
             }
         };
         let below = root.join(name.replace('.', "/"));
@@ -142,11 +142,11 @@ impl Code {
     }
 
     /// The script's path from this folder on.
-    pub(crate) fn inside(&self, folder: &Path) -> Result<PathBuf, CliError> {
+    pub(crate) fn inside(&self, folder: &Path) -> Result<PathBuf, ClientError> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let inside = self.script.strip_prefix(folder).map(Path::to_owned);
         inside.or_else(|_| real(&self.script).strip_prefix(real(folder)).map(Path::to_owned)).map_err(|_| {
-            CliError::Usage(
+            ClientError::Usage(
                 ErrorCode::WorkdirWrong,
                 format!(
                     "{} is not in --workdir {}, and `run` sends nothing else to the pods of a cluster",
@@ -172,7 +172,7 @@ impl Start {
     /// By the file's name and its first bytes. What has neither the name nor the first line of something else is Python.
     ///
     /// Errors: a program that nobody may execute.
-    fn of(script: &Path) -> Result<Self, CliError> {
+    fn of(script: &Path) -> Result<Self, ClientError> {
         let extension = script.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         if matches!(extension.as_str(), "py" | "pyw" | "pyz") {
             return Ok(Self::Python);
@@ -189,7 +189,7 @@ impl Start {
         if BINARIES.iter().any(|magic| head.starts_with(magic)) {
             let runs = nix::unistd::access(script, nix::unistd::AccessFlags::X_OK);
             return runs.map(|()| Self::Program(Vec::new())).map_err(|error| {
-                CliError::Usage(
+                ClientError::Usage(
                     ErrorCode::ProgramNotExecutable,
                     format!(
                         "{path} is a program that cannot be run: {why}\n  allow it: chmod +x {path}",
@@ -208,7 +208,7 @@ impl Start {
 }
 
 /// There is no such file: which one was meant, or how a command is run.
-fn missing(named: &Path, script: &Path) -> CliError {
+fn missing(named: &Path, script: &Path) -> ClientError {
     let beside: Vec<String> = script
         .parent()
         .and_then(|folder| std::fs::read_dir(folder).ok())
@@ -225,7 +225,7 @@ fn missing(named: &Path, script: &Path) -> CliError {
     let command = !name.contains('/') && crate::python::find(&name, &path, Path::new("/")).path().is_some();
     let advice =
         if command { format!("\n  for the command {name}: --runtime {PLAIN} -- {name}") } else { String::new() };
-    CliError::Usage(ErrorCode::ScriptMissing, format!("cannot read {name}: there is no such file{meant}{advice}"))
+    ClientError::Usage(ErrorCode::ScriptMissing, format!("cannot read {name}: there is no such file{meant}{advice}"))
 }
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
     use clap::Parser;
     use std::os::unix::fs::PermissionsExt;
 
-    fn find(words: &[&str]) -> Result<Code, CliError> {
+    fn find(words: &[&str]) -> Result<Code, ClientError> {
         match Cli::parse_from([&["trainyard", "run"], words].concat()).command {
             Command::Run(args) => Code::find(&args),
             other => panic!("{other:?}"),
@@ -266,7 +266,7 @@ mod tests {
         ] {
             let error = find(words).unwrap_err();
             assert!(error.to_string().contains(told), "{words:?}: {error}");
-            assert_eq!(error.exit_code(), exit::USAGE);
+            assert_eq!(exit::of(&error), exit::USAGE);
         }
         std::fs::remove_dir_all(root).unwrap();
     }

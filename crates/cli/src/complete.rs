@@ -4,14 +4,12 @@
 //! written to: if the server does not answer within [`PATIENCE`], no names are offered, without a message.
 
 use crate::args::{Cli, Global, Shell};
-use crate::codes;
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
 use crate::exit;
 use crate::plugin;
 use clap::{Arg, CommandFactory};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
+use client::{ClientError, Cluster, Kind, codes};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -71,7 +69,7 @@ fn answer_kubectl(words: impl IntoIterator<Item = OsString>) -> String {
 }
 
 /// Prints what makes a shell ask.
-pub(crate) fn print(wanted: Shell) -> Result<u8, CliError> {
+pub(crate) fn print(wanted: Shell) -> Result<u8, ClientError> {
     let shell: &dyn EnvCompleter = match wanted {
         Shell::Bash => &Bash,
         Shell::Zsh => &Zsh,
@@ -130,7 +128,7 @@ fn names(kinds: &'static [Kind]) -> Vec<CompletionCandidate> {
 
 /// Names of all kinds that may be listed.
 async fn ask(kinds: &[Kind], global: &Global) -> Vec<String> {
-    let Ok(cluster) = Cluster::existing(global).await else { return Vec::new() };
+    let Ok(cluster) = Cluster::existing(&global.choice()).await else { return Vec::new() };
     let mut names = Vec::new();
     for kind in kinds {
         names.extend(cluster.names(*kind).await.unwrap_or_default());

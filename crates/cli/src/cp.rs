@@ -2,14 +2,13 @@
 
 use crate::archive::Pieces;
 use crate::args::CpArgs;
-use crate::codes::ErrorCode;
-use crate::connect::Cluster;
-use crate::error::CliError;
 use crate::exec::{begin, outcome, running_pod, where_the_rank_runs};
 use crate::exit;
 use crate::ship;
 use api::foreign::visible_line;
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::Value;
 use std::fs;
@@ -51,7 +50,7 @@ struct Done {
 }
 
 /// `trainyard cp`.
-pub(crate) async fn cp(cluster: &Cluster, args: &CpArgs) -> Result<u8, CliError> {
+pub(crate) async fn cp(cluster: &Cluster, args: &CpArgs) -> Result<u8, ClientError> {
     let done = match (End::of(&args.from), End::of(&args.to)) {
         (End::There { job, path }, End::Here(to)) => fetch(cluster, args, job, path, to).await?,
         (End::Here(from), End::There { job, path }) => send(cluster, args, from, job, path).await?,
@@ -66,13 +65,13 @@ pub(crate) async fn cp(cluster: &Cluster, args: &CpArgs) -> Result<u8, CliError>
     Ok(exit::OK)
 }
 
-fn usage(why: String) -> CliError {
-    CliError::Usage(ErrorCode::FlagRefused, why)
+fn usage(why: String) -> ClientError {
+    ClientError::Usage(ErrorCode::FlagRefused, why)
 }
 
-fn io_error(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> CliError + use<> {
+fn io_error(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> ClientError + use<> {
     let path = path.to_owned();
-    move |source| CliError::Io { doing, path: path.clone(), source }
+    move |source| ClientError::Io { doing, path: path.clone(), source }
 }
 
 /// A command in the rank's container whose folder is the rank's.
@@ -93,7 +92,7 @@ impl There<'_> {
     }
 
     /// Whether a path is a folder there.
-    async fn is_folder(&self, path: &str) -> Result<bool, CliError> {
+    async fn is_folder(&self, path: &str) -> Result<bool, ClientError> {
         let command = self.command(&["test", "-d", path]);
         let mut process = begin(self.cluster, &self.pod, command, false, false).await?;
         let status = process.take_status();
@@ -103,7 +102,7 @@ impl There<'_> {
     }
 
     /// The exit code of a command there; `status`: of its process, which its streams hold up.
-    async fn outcome(&self, status: Option<impl Future<Output = Option<Status>>>) -> Result<u8, CliError> {
+    async fn outcome(&self, status: Option<impl Future<Output = Option<Status>>>) -> Result<u8, ClientError> {
         let status = match status {
             Some(status) => status.await,
             None => None,
@@ -112,17 +111,20 @@ impl There<'_> {
     }
 
     /// What tar came to, by its exit code and what it has said.
-    fn tar(&self, code: u8, said: &str) -> Result<(), CliError> {
+    fn tar(&self, code: u8, said: &str) -> Result<(), ClientError> {
         match code {
             exit::OK => Ok(()),
-            126 | 127 => Err(CliError::Api(
+            126 | 127 => Err(ClientError::Api(
                 ErrorCode::RequestRefused,
                 format!("the container of pod {} has no tar, which cp needs", self.name()),
             )),
             _ => {
                 let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("tar has failed");
                 let line = line.trim_start_matches("tar: ");
-                Err(CliError::Api(ErrorCode::RequestRefused, format!("in pod {}: {}", self.name(), visible_line(line))))
+                Err(ClientError::Api(
+                    ErrorCode::RequestRefused,
+                    format!("in pod {}: {}", self.name(), visible_line(line)),
+                ))
             }
         }
     }
@@ -146,7 +148,7 @@ fn split(path: &str) -> (&str, &str) {
 }
 
 /// Copies from a container. A folder that is there already gets the copy into it.
-async fn fetch(cluster: &Cluster, args: &CpArgs, job: &str, path: &str, to: &Path) -> Result<Done, CliError> {
+async fn fetch(cluster: &Cluster, args: &CpArgs, job: &str, path: &str, to: &Path) -> Result<Done, ClientError> {
     let pod = running_pod(cluster, job, args.rank, args.step.as_deref()).await?;
     let there = There { cluster, pod, rank: args.rank };
     let trimmed = match path.trim_end_matches('/') {
@@ -170,7 +172,7 @@ async fn fetch(cluster: &Cluster, args: &CpArgs, job: &str, path: &str, to: &Pat
     let mut process = begin(cluster, &there.pod, command, false, false).await?;
     let status = process.take_status();
     let Some(out) = process.stdout() else {
-        return Err(CliError::Api(ErrorCode::StreamLost, "the connection has no streams".to_owned()));
+        return Err(ClientError::Api(ErrorCode::StreamLost, "the connection has no streams".to_owned()));
     };
     let is_whole = name.is_none();
     let write = tokio::task::spawn_blocking(move || {
@@ -182,7 +184,7 @@ async fn fetch(cluster: &Cluster, args: &CpArgs, job: &str, path: &str, to: &Pat
     });
     let (written, said) = tokio::join!(write, drained(process.stderr()));
     let code = there.outcome(status).await?;
-    let written = written.map_err(|error| CliError::Api(ErrorCode::StreamLost, error.to_string()))?;
+    let written = written.map_err(|error| ClientError::Api(ErrorCode::StreamLost, error.to_string()))?;
     match written {
         // what tar says comes first: it is the reason for an archive that breaks off
         Err(error) => there.tar(code, &said).and(Err(error)),
@@ -199,11 +201,11 @@ async fn fetch(cluster: &Cluster, args: &CpArgs, job: &str, path: &str, to: &Pat
 
 /// Writes what an archive holds: its one entry, and all below it, as `target`; with `is_whole` its content into it. What cannot be a file or folder
 /// below it is left out with a warning: the archive comes from a program of somebody else.
-fn unpack(from: &mut impl Read, target: &Path, is_whole: bool) -> Result<Done, CliError> {
+fn unpack(from: &mut impl Read, target: &Path, is_whole: bool) -> Result<Done, ClientError> {
     let mut done = Done::default();
     let mut archive = tar::Archive::new(from);
     let broken =
-        |error: io::Error| CliError::Api(ErrorCode::StreamLost, format!("the archive cannot be read: {error}"));
+        |error: io::Error| ClientError::Api(ErrorCode::StreamLost, format!("the archive cannot be read: {error}"));
     let mut modes = Vec::new();
     for entry in archive.entries().map_err(broken)? {
         let mut entry = entry.map_err(broken)?;
@@ -282,7 +284,7 @@ fn through_link(target: &Path, below: &Path) -> bool {
 }
 
 /// Copies to a container. A folder that is there already gets the copy into it.
-async fn send(cluster: &Cluster, args: &CpArgs, from: &Path, job: &str, path: &str) -> Result<Done, CliError> {
+async fn send(cluster: &Cluster, args: &CpArgs, from: &Path, job: &str, path: &str) -> Result<Done, ClientError> {
     let found = from.metadata().map_err(io_error("read", from))?;
     if !found.is_dir() && !found.is_file() {
         return Err(usage(format!("{} is neither a file nor a folder", from.display())));
@@ -307,7 +309,7 @@ async fn send(cluster: &Cluster, args: &CpArgs, from: &Path, job: &str, path: &s
     let mut process = begin(cluster, &there.pod, command, true, false).await?;
     let status = process.take_status();
     let (Some(mut input), out, err) = (process.stdin(), process.stdout(), process.stderr()) else {
-        return Err(CliError::Api(ErrorCode::StreamLost, "the connection has no streams".to_owned()));
+        return Err(ClientError::Api(ErrorCode::StreamLost, "the connection has no streams".to_owned()));
     };
     let (pieces, mut waiting) = Pieces::channel();
     let (root, is_folder) = (from.to_owned(), found.is_dir());
@@ -325,10 +327,10 @@ async fn send(cluster: &Cluster, args: &CpArgs, from: &Path, job: &str, path: &s
     };
     let (_input, _, said, packed) = tokio::join!(sends, drained(out), drained(err), pack);
     there.tar(there.outcome(status).await?, &said)?;
-    packed.map_err(|error| CliError::Api(ErrorCode::StreamLost, error.to_string()))?
+    packed.map_err(|error| ClientError::Api(ErrorCode::StreamLost, error.to_string()))?
 }
 
-fn packed(root: &Path, name: &str, is_folder: bool, to: Pieces) -> Result<Done, CliError> {
+fn packed(root: &Path, name: &str, is_folder: bool, to: Pieces) -> Result<Done, ClientError> {
     let failed = io_error("send", root);
     let mut archive = tar::Builder::new(to);
     archive.mode(tar::HeaderMode::Complete);

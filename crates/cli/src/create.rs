@@ -1,14 +1,13 @@
 //! Creates what `run` has planned: a job or a search; on a cluster also the ConfigMap with the code for its pods.
 
 use crate::code::Start;
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, value};
-use crate::error::CliError;
 use crate::manifest::{Draft, Pods, VOLUME, manifest, stem, steps};
 use crate::ship::{Bundle, MOUNT};
 use crate::sweep::Search;
 use api::object;
 use api::trainer::API_VERSION;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Kind, value};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ impl What<'_> {
 }
 
 /// Creates it, and returns it as the server has it.
-pub(crate) async fn create(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) -> Result<Value, CliError> {
+pub(crate) async fn create(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) -> Result<Value, ClientError> {
     if cluster.local {
         send(cluster, what, manifest(draft, &Pods::Here)).await
     } else if draft.code.start == Start::Command && draft.code.folder.is_none() {
@@ -41,7 +40,7 @@ pub(crate) async fn create(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) 
     }
 }
 
-async fn send(cluster: &Cluster, what: What<'_>, job: Value) -> Result<Value, CliError> {
+async fn send(cluster: &Cluster, what: What<'_>, job: Value) -> Result<Value, ClientError> {
     let (kind, object) = match what {
         What::Job => (Kind::TrainJob, job),
         What::Search(search) => (Kind::OptimizationJob, search.of_trials(job)),
@@ -54,7 +53,7 @@ async fn send(cluster: &Cluster, what: What<'_>, job: Value) -> Result<Value, Cl
 ///
 /// Expected flow: the ConfigMap first, for the job names it; then the job; then the job becomes the ConfigMap's owner, so that
 /// they go together. Where the job is refused, the ConfigMap is deleted again.
-async fn ship(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) -> Result<Value, CliError> {
+async fn ship(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) -> Result<Value, ClientError> {
     let Draft { args, code, ready, .. } = draft;
     let (bundle, script) = match &code.folder {
         Some(folder) if code.start == Start::Command => (Bundle::folder(folder)?, PathBuf::new()),
@@ -64,7 +63,7 @@ async fn ship(cluster: &Cluster, draft: Draft<'_>, what: What<'_>) -> Result<Val
     bundle.skipped.iter().for_each(|skipped| eprintln!("not sent: {skipped}"));
     let steps = steps(&ready.runtime);
     if steps.is_empty() {
-        return Err(CliError::Usage(
+        return Err(ClientError::Usage(
             ErrorCode::RuntimeUnfit,
             format!(
                 "runtime {:?} has no container \"node\", so it cannot run a script; choose another: trainyard runtimes",

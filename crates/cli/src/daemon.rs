@@ -1,12 +1,11 @@
 //! `up --detach`, `down`, `status` and `kubeconfig`: starts, stops and describes the local control plane from outside.
 
 use crate::args::{DownArgs, Format, Global, ListArgs};
-use crate::codes::ErrorCode;
-use crate::connect::Cluster;
-use crate::error::CliError;
 use crate::exit;
-use crate::home::{Home, Running};
 use crate::output;
+use client::codes::ErrorCode;
+use client::home::{Home, Running};
+use client::{ClientError, Cluster, Where};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -30,7 +29,7 @@ pub async fn answering(home: &Home, global: &Global) -> Option<Running> {
         let asked = tokio::time::timeout(deadline.saturating_duration_since(Instant::now()), async {
             let request =
                 http::Request::get("/readyz").body(kube::client::Body::empty()).expect("the path is well-formed");
-            Cluster::existing(&global).await.ok()?.client.send(request).await.ok()
+            Cluster::existing(&global.choice()).await.ok()?.client.send(request).await.ok()
         });
         match asked.await {
             Ok(Some(_)) | Err(_) => return Some(running),
@@ -45,9 +44,9 @@ pub async fn answering(home: &Home, global: &Global) -> Option<Running> {
 /// starts; its stderr goes to the home's log; it prints one JSON line when ready, which is what this waits for.
 ///
 /// Errors: `NotReady` when the child ends first; its log says why, and the last line of it is in the message.
-pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Running, CliError> {
+pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Running, ClientError> {
     home.create()?;
-    let io = |doing, path: std::path::PathBuf| move |source| CliError::Io { doing, path, source };
+    let io = |doing, path: std::path::PathBuf| move |source| ClientError::Io { doing, path, source };
     let log = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(home.log());
     let log = log.map_err(io("open", home.log()))?;
     let program = std::env::current_exe().map_err(io("find", "the trainyard binary".into()))?;
@@ -71,22 +70,32 @@ pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Runni
     }
     let text = std::fs::read_to_string(home.log()).unwrap_or_default();
     let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(empty)").to_owned();
-    Err(CliError::NotReady {
+    Err(ClientError::NotReady {
         home: home.root().to_owned(),
         log: format!("{}\n  its last line: {last}", home.log().display()),
     })
 }
 
+/// The cluster that flags and environment lead to; starts the control plane of this machine where it does not run.
+pub async fn cluster(global: &Global) -> Result<Cluster, ClientError> {
+    let choice = global.choice();
+    if let Where::Stopped(home) = client::place(&choice)? {
+        let running = start(&home, &[], None)?;
+        eprintln!("started the control plane ({}); stop it with: trainyard down", running.server);
+    }
+    Cluster::existing(&choice).await
+}
+
 /// Stops the control plane. Running jobs go on: the next `up` takes them over.
-pub(crate) fn down(args: &DownArgs, global: &Global) -> Result<u8, CliError> {
-    let home = Home::find(global)?;
+pub(crate) fn down(args: &DownArgs, global: &Global) -> Result<u8, ClientError> {
+    let home = Home::find(global.home.as_deref())?;
     let Some(running) = home.running() else {
         eprintln!("no control plane is running under {}", home.root().display());
         return Ok(exit::OK);
     };
     let pid = Pid::from_raw(i32::try_from(running.pid).expect("a process id fits"));
     if let Err(error) = kill(pid, Signal::SIGTERM) {
-        return Err(CliError::Api(
+        return Err(ClientError::Api(
             ErrorCode::StopFailed,
             format!("cannot stop process {}: {}", running.pid, error.desc()),
         ));
@@ -94,7 +103,7 @@ pub(crate) fn down(args: &DownArgs, global: &Global) -> Result<u8, CliError> {
     let deadline = api::time::after(Instant::now(), STOP_MAX);
     while home.is_locked() {
         if Instant::now() > deadline {
-            return Err(CliError::Api(
+            return Err(ClientError::Api(
                 ErrorCode::StopFailed,
                 format!("process {} was asked to stop and still runs; see {}", running.pid, home.log().display()),
             ));
@@ -111,8 +120,8 @@ pub(crate) fn down(args: &DownArgs, global: &Global) -> Result<u8, CliError> {
 }
 
 /// Says whether the control plane runs. Exit code 4 where it does not.
-pub(crate) async fn status(args: &ListArgs, global: &Global) -> Result<u8, CliError> {
-    let home = Home::find(global)?;
+pub(crate) async fn status(args: &ListArgs, global: &Global) -> Result<u8, ClientError> {
+    let home = Home::find(global.home.as_deref())?;
     let running = home.running();
     let machine_readable = match &running {
         Some(running) => {
@@ -141,10 +150,10 @@ pub(crate) async fn status(args: &ListArgs, global: &Global) -> Result<u8, CliEr
 }
 
 /// Prints the path of the kubeconfig, for `export KUBECONFIG=$(trainyard kubeconfig)`.
-pub(crate) fn kubeconfig(global: &Global) -> Result<u8, CliError> {
-    let home = Home::find(global)?;
+pub(crate) fn kubeconfig(global: &Global) -> Result<u8, ClientError> {
+    let home = Home::find(global.home.as_deref())?;
     if !home.kubeconfig().exists() {
-        return Err(CliError::NotRunning { home: home.root().to_owned() });
+        return Err(ClientError::NotRunning { home: home.root().to_owned() });
     }
     println!("{}", home.kubeconfig().display());
     Ok(exit::OK)

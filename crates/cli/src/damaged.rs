@@ -1,9 +1,9 @@
 //! `trainyard damaged`: the stored objects that were damaged and set aside, to be listed and to be chosen from.
 
 use crate::args::{DamagedArgs, Format};
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::output;
+use client::ClientError;
+use client::codes::ErrorCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -47,7 +47,7 @@ impl Row {
 ///
 /// # Errors
 /// No damaged object has the name, or several have it.
-pub fn choose(rows: &[Row], args: &DamagedArgs, namespace: Option<&str>) -> Result<Vec<Row>, CliError> {
+pub fn choose(rows: &[Row], args: &DamagedArgs, namespace: Option<&str>) -> Result<Vec<Row>, ClientError> {
     let of_namespace = |row: &&Row| namespace.is_none_or(|namespace| row.namespace == namespace);
     if args.all {
         return Ok(rows.iter().filter(of_namespace).cloned().collect());
@@ -57,11 +57,11 @@ pub fn choose(rows: &[Row], args: &DamagedArgs, namespace: Option<&str>) -> Resu
         let found: Vec<&Row> = rows.iter().filter(of_namespace).filter(|row| row.is_called(name)).collect();
         let Some(first) = found.first() else {
             let why = format!("no damaged object is called {name}; to see which there are: trainyard damaged");
-            return Err(CliError::Usage(ErrorCode::NotDamaged, why));
+            return Err(ClientError::Usage(ErrorCode::NotDamaged, why));
         };
         if found.iter().any(|row| (&row.bucket, &row.namespace) != (&first.bucket, &first.namespace)) {
             let why = format!("several damaged objects are called {name}; choose one by its namespace (-n) and group");
-            return Err(CliError::Usage(ErrorCode::NotDamaged, why));
+            return Err(ClientError::Usage(ErrorCode::NotDamaged, why));
         }
         chosen.extend(found.into_iter().cloned());
     }
@@ -124,7 +124,7 @@ mod tests {
             let chosen = choose(&rows, &args, namespace)?;
             Ok(chosen.iter().map(|row| rows.iter().position(|other| other == row).expect("of these")).collect())
         };
-        let code = |result: Result<Vec<usize>, CliError>| result.unwrap_err().code().as_str();
+        let code = |result: Result<Vec<usize>, ClientError>| result.unwrap_err().code().as_str();
         assert_eq!(choose(&["jobs.batch/two", "Jobs/three"], false, None).unwrap(), [2, 3]);
         assert_eq!(choose(&["configmaps/one"], false, Some("b")).unwrap(), [1]);
         assert_eq!(choose(&[], true, Some("a")).unwrap(), [0, 2, 3]);

@@ -1,9 +1,7 @@
 //! `describe`: everything about one job, and why it is pending or failed.
 
 use crate::args::{Format, JobArgs};
-use crate::connect::Cluster;
 use crate::downloads;
-use crate::error::CliError;
 use crate::exit;
 use crate::explain;
 use crate::facts;
@@ -13,6 +11,7 @@ use crate::queue;
 use crate::results;
 use crate::view::{self, Attempts, Phase, RestartCounts, age, container_restarts, final_message, node_rank, step};
 use api::object;
+use client::{ClientError, Cluster};
 use diagnose::{Diagnosis, Facts, Reason};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,7 +19,7 @@ use serde_json::{Value, json};
 /// Lines of a failed pod's log that are shown.
 const LOG_TAIL: usize = 15;
 
-pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, CliError> {
+pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, ClientError> {
     let job = cluster.job(&args.job).await?;
     let facts = facts::of(cluster, job.clone()).await?;
     let mut pods: Vec<Value> = facts.pods.iter().filter(|pod| pod.live).map(|pod| pod.pod.clone()).collect();

@@ -1,10 +1,9 @@
 //! Pods that are still ending: how many, for how long at most, and the wait for them.
 
-use crate::connect::{Cluster, Kind, value};
-use crate::error::CliError;
 use crate::follow::refused;
 use crate::view::processes_per_node;
 use api::object;
+use client::{ClientError, Cluster, Kind, value};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -71,7 +70,7 @@ impl Ending {
 /// Returns what is left when they take longer than they may.
 ///
 /// Errors: the pods may not be read.
-pub(crate) async fn wait_for_pods(cluster: &Cluster, labels: &str) -> Result<Ending, CliError> {
+pub(crate) async fn wait_for_pods(cluster: &Cluster, labels: &str) -> Result<Ending, ClientError> {
     let config = watcher::Config::default().labels(labels);
     let mut changes = watcher(cluster.api(Kind::Pod), config).default_backoff().boxed();
     let mut pods: BTreeMap<String, (Value, bool)> = BTreeMap::new();

@@ -1,14 +1,13 @@
 //! `exec` and `shell`: a command in the container of a running rank.
 
 use crate::args::{ExecArgs, ShellArgs};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
 use crate::exit;
 use crate::lines::{Show, Source};
 use crate::subject::Subject;
 use crate::terminal;
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Kind};
 use futures::SinkExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -24,7 +23,7 @@ const BUFFER: usize = 64 * 1024;
 const SHELL: &str = "command -v bash >/dev/null 2>&1 && exec bash; exec sh";
 
 /// `trainyard exec`.
-pub(crate) async fn exec(cluster: &Cluster, args: &ExecArgs) -> Result<u8, CliError> {
+pub(crate) async fn exec(cluster: &Cluster, args: &ExecArgs) -> Result<u8, ClientError> {
     let tty = args.tty && std::io::stdin().is_terminal();
     if args.tty && !tty {
         eprintln!("warning: --tty is left out: the input is no terminal");
@@ -35,7 +34,7 @@ pub(crate) async fn exec(cluster: &Cluster, args: &ExecArgs) -> Result<u8, CliEr
 }
 
 /// `trainyard shell`.
-pub(crate) async fn shell(cluster: &Cluster, args: &ShellArgs) -> Result<u8, CliError> {
+pub(crate) async fn shell(cluster: &Cluster, args: &ShellArgs) -> Result<u8, ClientError> {
     let pod = running_pod(cluster, &args.job, args.rank, args.step.as_deref()).await?;
     let command = ["sh", "-c", SHELL].map(str::to_owned).to_vec();
     let command = where_the_rank_runs(cluster, &pod, args.rank, command);
@@ -64,7 +63,7 @@ pub(crate) async fn running_pod(
     job: &str,
     rank: Option<i64>,
     step: Option<&str>,
-) -> Result<Value, CliError> {
+) -> Result<Value, ClientError> {
     let subject = Subject::find(cluster, job).await?;
     let Some(labels) = subject.pods() else {
         return Err(subject.without_pods(cluster, "exec").await);
@@ -75,7 +74,7 @@ pub(crate) async fn running_pod(
     show.check(job, &sources.iter().collect::<Vec<_>>())?;
     choose(&show, pods).map_err(|found| {
         let (title, state) = (subject.title(), subject.state());
-        CliError::Usage(
+        ClientError::Usage(
             ErrorCode::NotInPod,
             match found {
                 Some(pod) => format!(
@@ -125,7 +124,7 @@ pub(crate) async fn begin(
     command: Vec<String>,
     stdin: bool,
     tty: bool,
-) -> Result<AttachedProcess, CliError> {
+) -> Result<AttachedProcess, ClientError> {
     let name = object::meta(pod, "name");
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let asked = AttachParams {
@@ -141,14 +140,14 @@ pub(crate) async fn begin(
     api.exec(name, command, &asked).await.map_err(|error| match error {
         kube::Error::UpgradeConnection(why) => {
             let right = "you need the right to create and get pods/exec in the namespace";
-            CliError::Api(ErrorCode::ExecRefused, format!("pod {name} takes no command: {why}; {right}"))
+            ClientError::Api(ErrorCode::ExecRefused, format!("pod {name} takes no command: {why}; {right}"))
         }
         other => other.into(),
     })
 }
 
 /// Runs a command to its end, with our input and output; its exit code.
-async fn run(cluster: &Cluster, pod: &Value, command: Vec<String>, stdin: bool, tty: bool) -> Result<u8, CliError> {
+async fn run(cluster: &Cluster, pod: &Value, command: Vec<String>, stdin: bool, tty: bool) -> Result<u8, ClientError> {
     let name = object::meta(pod, "name");
     let mut process = begin(cluster, pod, command, stdin, tty).await?;
     let mut terminate = signal(SignalKind::terminate()).map_err(terminal::error)?;
@@ -210,9 +209,9 @@ async fn resize(sizes: Option<futures::channel::mpsc::Sender<TerminalSize>>) {
 }
 
 /// What a command came to: its exit code, or why there is none.
-pub(crate) fn outcome(status: Option<Status>, pod: &str) -> Result<u8, CliError> {
+pub(crate) fn outcome(status: Option<Status>, pod: &str) -> Result<u8, ClientError> {
     let Some(status) = status else {
-        return Err(CliError::Api(
+        return Err(ClientError::Api(
             ErrorCode::StreamLost,
             format!("the connection to pod {pod} ended before the command did"),
         ));
@@ -224,7 +223,7 @@ pub(crate) fn outcome(status: Option<Status>, pod: &str) -> Result<u8, CliError>
     let code = causes.filter(|cause| cause.reason.as_deref() == Some("ExitCode")).find_map(|cause| cause.message);
     match code.and_then(|code| code.parse::<i64>().ok()) {
         Some(code) => Ok(u8::try_from(code).unwrap_or(exit::FAILURE)),
-        None => Err(CliError::Api(
+        None => Err(ClientError::Api(
             ErrorCode::RequestRefused,
             status.message.unwrap_or_else(|| format!("pod {pod} did not run the command")),
         )),

@@ -3,6 +3,8 @@
 //! `run` and `logs -f` return the exit code of the job's first failed process where there is one; these codes are for
 //! all else.
 
+use client::ClientError;
+
 /// All went well; of `run` and `wait`: the job completed.
 pub const OK: u8 = 0;
 /// The job failed without an exit code of its own, or the request failed.
@@ -19,3 +21,17 @@ pub const UNHEALTHY: u8 = 5;
 pub const TIMEOUT: u8 = 124;
 /// Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
+
+/// The code for an error.
+pub fn of(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Usage(..) => USAGE,
+        ClientError::NotFound { .. } => NOT_FOUND,
+        ClientError::NotRunning { .. } | ClientError::NotReady { .. } | ClientError::Unreachable { .. } => UNREACHABLE,
+        ClientError::Forbidden { .. }
+        | ClientError::Unauthorized(_)
+        | ClientError::NotServed
+        | ClientError::NoMpiJobs => FAILURE,
+        ClientError::Api(..) | ClientError::Io { .. } | ClientError::Kubeconfig { .. } => FAILURE,
+    }
+}

@@ -1,13 +1,12 @@
 //! `explain JOB`: why a job waits, fails or makes no progress. `diagnose` judges; this module prints. Codes are in `codes`.
 
 use crate::args::{Format, Output};
-use crate::connect::Cluster;
-use crate::error::CliError;
 use crate::exit;
 use crate::facts;
 use crate::output;
 use crate::view::byte;
 use api::object;
+use client::{ClientError, Cluster};
 use diagnose::{Diagnosis, Facts, LogTail, PodFacts, diagnose};
 use serde_json::Value;
 
@@ -17,7 +16,7 @@ const WIDTH: usize = 80;
 const LAST_LINES: usize = 8;
 
 /// `trainyard explain JOB`.
-pub(crate) async fn explain(cluster: &Cluster, job: &str, output: Output) -> Result<u8, CliError> {
+pub(crate) async fn explain(cluster: &Cluster, job: &str, output: Output) -> Result<u8, ClientError> {
     let name = job;
     let job = cluster.job(name).await?;
     let diagnosis = diagnose(&facts::of(cluster, job).await?);

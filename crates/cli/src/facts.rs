@@ -4,8 +4,6 @@
 //! processes that were ended with it, or that only lost a peer, come after it.
 
 use crate::bytes::{is_bar, last_state, whole};
-use crate::connect::{Cluster, Kind, pods_of};
-use crate::error::CliError;
 use crate::gone;
 use crate::history::{self, Past, RunOf, Window};
 use crate::lines::Source;
@@ -18,6 +16,7 @@ use crate::top;
 use crate::view::{Phase, last_seen, statuses};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, launcher};
 use api::object;
+use client::{ClientError, Cluster, Kind, pods_of};
 use diagnose::{Facts, Home, Line, LogTail, PodFacts};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -50,7 +49,7 @@ struct Wanted {
 /// All facts of a job. What may not be read is left out.
 ///
 /// Errors: the pods or events cannot be listed.
-pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
+pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, ClientError> {
     let mut facts = objects(cluster, job).await?;
     let name = object::meta(&facts.job, "name").to_owned();
     let job = history::Job::Train(&name);
@@ -75,7 +74,7 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, CliError>
 /// All facts of an MPIJob.
 ///
 /// Errors: the pods or events cannot be listed.
-pub(crate) async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
+pub(crate) async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, ClientError> {
     let name = object::meta(&job, "name");
     let (labels, launcher) = (format!("{LABEL_JOB_NAME}={name}"), launcher(name));
     let (pods, events, launcher, nodes) = futures::join!(
@@ -119,7 +118,7 @@ fn is_launcher(pod: &Value) -> bool {
 }
 
 /// The events that may be about a job and what it made, the last one last. On a cluster that is all of the namespace.
-async fn events(cluster: &Cluster, job: &str) -> Result<Vec<Value>, CliError> {
+async fn events(cluster: &Cluster, job: &str) -> Result<Vec<Value>, ClientError> {
     let mut events = match history::events(cluster, job).await? {
         Some(events) => events,
         None => cluster.list(Kind::Event, "").await?,
@@ -131,11 +130,11 @@ async fn events(cluster: &Cluster, job: &str) -> Result<Vec<Value>, CliError> {
 /// The nodes; none where they may not be read.
 async fn nodes(cluster: &Cluster) -> Vec<Value> {
     let list = cluster.api_all(Kind::Node).list(&ListParams::default()).await;
-    list.map(|list| list.items.iter().map(crate::connect::value).collect()).unwrap_or_default()
+    list.map(|list| list.items.iter().map(client::value).collect()).unwrap_or_default()
 }
 
 /// The same without logs and history.
-async fn objects(cluster: &Cluster, job: Value) -> Result<Facts, CliError> {
+async fn objects(cluster: &Cluster, job: Value) -> Result<Facts, ClientError> {
     let name = object::meta(&job, "name").to_owned();
     let labels = pods_of(&name);
     let (pods, events, jobset, jobs, nodes) = futures::join!(

@@ -1,8 +1,6 @@
 //! Logs of all ranks in one stream, live, until the job ends.
 
-use crate::connect::{Cluster, Kind, pods_of, value};
 use crate::ending::Ending;
-use crate::error::CliError;
 use crate::exit;
 use crate::history;
 use crate::lines::Line;
@@ -15,6 +13,7 @@ use crate::view::{self, Phase, short_duration};
 use crate::waiting::Reasons;
 use api::jobset::keys::{JOBSET_UID, RESTART_ATTEMPT};
 use api::object;
+use client::{ClientError, Cluster, Kind, pods_of, value};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
@@ -86,7 +85,7 @@ impl Ended {
 ///
 /// Errors: only the first requests' (no permission, no server); later ones are retried, as the control plane may be
 /// restarting while the job goes on.
-pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show, stop: &Stop) -> Result<Ended, CliError> {
+pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show, stop: &Stop) -> Result<Ended, ClientError> {
     follow_until(cluster, job, show, Runs::default(), false, stop).await
 }
 
@@ -97,7 +96,7 @@ pub(crate) async fn follow_from(
     show: &Show,
     runs: Runs,
     is_finished: bool,
-) -> Result<Ended, CliError> {
+) -> Result<Ended, ClientError> {
     follow_until(cluster, job, show, runs, is_finished, &Stop::default()).await
 }
 
@@ -108,7 +107,7 @@ async fn follow_until(
     runs: Runs,
     is_finished: bool,
     stop: &Stop,
-) -> Result<Ended, CliError> {
+) -> Result<Ended, ClientError> {
     let unfold = match show.all {
         true => String::new(),
         false => format!("trainyard logs {job}{} --all shows them", cluster.flags),
@@ -237,7 +236,7 @@ fn silence(job: &str, flags: &str, silent: Duration, is_idle: Option<bool>) -> O
 }
 
 /// The error of a watch that trying again does not help: its objects may not be read.
-pub(crate) fn refused(error: watcher::Error) -> Option<CliError> {
+pub(crate) fn refused(error: watcher::Error) -> Option<ClientError> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
             Some(kube::Error::Api(status).into())

@@ -1,11 +1,8 @@
 //! `get`: a table of jobs of all kinds, or one job.
 
 use crate::args::{Format, GetArgs, SortBy};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, value};
-use crate::error::CliError;
 use crate::mpijob::state::{State, message, workers};
-use crate::subject::{JobKind, Subject, job_of};
+use crate::subject::{Subject, job_of};
 use crate::top::draw;
 use crate::trials;
 use crate::view::{Attempts, RestartCounts, age, container_restarts, final_message};
@@ -13,6 +10,8 @@ use crate::{exit, facts, output, progress};
 use api::object::{self, Key};
 use api::take::{self, Take};
 use api::trainer::names::LABEL_JOBSET_NAME;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, JobKind, Kind, value};
 use diagnose::{Reason, Signs};
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -28,12 +27,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const STATES: [&str; 7] = ["pending", "running", "suspended", "complete", "failed", "restarting", "crashloop"];
 
 /// Lists jobs, or shows one.
-pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
+pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, ClientError> {
     if let Some(state) = args.state.as_deref().map(str::to_ascii_lowercase)
         && !STATES.contains(&&*state)
     {
-        let near = crate::near::did_you_mean(&state, STATES);
-        return Err(CliError::Usage(
+        let near = api::near::did_you_mean(&state, STATES);
+        return Err(ClientError::Usage(
             ErrorCode::FlagRefused,
             format!("--state {state:?} is none of {}{near}", STATES.join(", ")),
         ));
@@ -48,7 +47,7 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
             }
             Ok(exit::OK)
         }
-        _ if args.watch => Err(CliError::Usage(
+        _ if args.watch => Err(ClientError::Usage(
             ErrorCode::FlagRefused,
             "--watch prints a table; for JSON use: kubectl get trainjobs -w -o json".to_owned(),
         )),
@@ -57,7 +56,7 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliErro
 }
 
 /// The objects themselves, or their names.
-async fn objects(cluster: &Cluster, args: &GetArgs, format: Format) -> Result<u8, CliError> {
+async fn objects(cluster: &Cluster, args: &GetArgs, format: Format) -> Result<u8, ClientError> {
     if let Some(name) = args.job.as_deref().filter(|name| !is_all(Some(name))) {
         let job = Subject::find(cluster, name).await?;
         match format {
@@ -72,8 +71,8 @@ async fn objects(cluster: &Cluster, args: &GetArgs, format: Format) -> Result<u8
     for kind in kinds(args).iter().copied() {
         let api = if args.all_namespaces { cluster.api_all(kind.kind()) } else { cluster.api(kind.kind()) };
         let parameters = ListParams::default().labels(args.selector.as_deref().unwrap_or_default());
-        match api.list(&parameters).await.map_err(CliError::from) {
-            Err(CliError::NotServed | CliError::Forbidden { .. }) if kind != JobKind::Train => {}
+        match api.list(&parameters).await.map_err(ClientError::from) {
+            Err(ClientError::NotServed | ClientError::Forbidden { .. }) if kind != JobKind::Train => {}
             listed => jobs.extend(listed?.items.iter().map(|object| (kind, value(object)))),
         }
     }
@@ -132,7 +131,7 @@ fn nothing(cluster: &Cluster, args: &GetArgs) -> String {
 }
 
 /// Prints the table again whenever it changes: over itself in a terminal, else the rows that changed.
-async fn watch(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
+async fn watch(cluster: &Cluster, args: &GetArgs) -> Result<u8, ClientError> {
     let is_terminal = std::io::stdout().is_terminal();
     let (mut drawn, mut before) = (0, Vec::new());
     loop {
@@ -159,7 +158,7 @@ struct Row {
 }
 
 /// The lines of the table; none where there is no job.
-async fn table(cluster: &Cluster, args: &GetArgs) -> Result<Vec<String>, CliError> {
+async fn table(cluster: &Cluster, args: &GetArgs) -> Result<Vec<String>, ClientError> {
     let now = Timestamp::now();
     let (everywhere, is_wide) = (args.all_namespaces, args.output.output == Format::Wide);
     let one = args.job.as_deref().filter(|name| !is_all(Some(name)));
@@ -175,7 +174,7 @@ async fn table(cluster: &Cluster, args: &GetArgs) -> Result<Vec<String>, CliErro
                 let add = |job: Value| rows.push(beside.mpi(&job, args, now));
                 match cluster.each(Kind::MpiJob, everywhere, selected(), take::lean, add).await {
                     // a cluster need not have them, nor the user a right to them
-                    Err(CliError::NotServed | CliError::Forbidden { .. }) => {}
+                    Err(ClientError::NotServed | ClientError::Forbidden { .. }) => {}
                     done => done?,
                 }
             }

@@ -1,9 +1,8 @@
 //! Reads the history of a job's pods and their logs (`history.trainyard.dev`), if the server keeps one.
 
-use crate::codes::ErrorCode;
-use crate::connect::Cluster;
-use crate::error::CliError;
 use api::job_history::{self, JobEvents, JobHistory};
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster};
 use futures::AsyncBufRead;
 use futures::io::AsyncReadExt;
 use jiff::Timestamp;
@@ -48,7 +47,7 @@ pub(crate) struct RunOf<'a> {
 }
 
 /// The history of a job. `None` where the server keeps none (a cluster), has none of this job, or may not be asked.
-pub(crate) async fn of(cluster: &Cluster, job: Job<'_>) -> Result<Option<Past>, CliError> {
+pub(crate) async fn of(cluster: &Cluster, job: Job<'_>) -> Result<Option<Past>, ClientError> {
     let request = get(job.path(&cluster.namespace));
     match cluster.client.request::<Past>(request).await {
         Ok(past) => Ok(Some(past)),
@@ -58,7 +57,7 @@ pub(crate) async fn of(cluster: &Cluster, job: Job<'_>) -> Result<Option<Past>, 
 }
 
 /// The events that may be about what has a name. `None` where the server does not look for them (a cluster), or may not be asked.
-pub(crate) async fn events(cluster: &Cluster, name: &str) -> Result<Option<Vec<Value>>, CliError> {
+pub(crate) async fn events(cluster: &Cluster, name: &str) -> Result<Option<Vec<Value>>, ClientError> {
     let request = get(job_history::path(&cluster.namespace, job_history::EVENTS, name));
     match cluster.client.request::<JobEvents>(request).await {
         Ok(events) => Ok(Some(events.items)),
@@ -98,13 +97,13 @@ pub(crate) async fn lines(
     job: Job<'_>,
     run: RunOf<'_>,
     window: Window,
-) -> Result<Vec<(String, String)>, CliError> {
+) -> Result<Vec<(String, String)>, ClientError> {
     let mut bytes = Vec::new();
     let mut stream = std::pin::pin!(open(cluster, job, run, window, false).await?);
     stream
         .read_to_end(&mut bytes)
         .await
-        .map_err(|error| CliError::Api(ErrorCode::StreamLost, format!("a log broke off: {error}")))?;
+        .map_err(|error| ClientError::Api(ErrorCode::StreamLost, format!("a log broke off: {error}")))?;
     let text = String::from_utf8_lossy(&bytes);
     Ok(text.lines().map(stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect())
 }

@@ -2,12 +2,12 @@
 
 use crate::args::{InitArgs, RunArgs};
 use crate::code::{Code, PLAIN, Start};
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::exit;
 use crate::launcher::{Launcher, Setting};
 use crate::manifest::stem;
 use crate::python::{self, Question, find};
+use client::ClientError;
+use client::codes::ErrorCode;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -28,7 +28,7 @@ const RUNTIMES: [(&str, &str, &str); 8] = [
 /// Writes the files.
 ///
 /// Errors: there is no such script; a file exists already.
-pub(crate) async fn init(args: &InitArgs) -> Result<u8, CliError> {
+pub(crate) async fn init(args: &InitArgs) -> Result<u8, ClientError> {
     let words = vec![args.script.as_deref().unwrap_or(Path::new(".")).to_string_lossy().into_owned()];
     let run = RunArgs { words, workdir: args.workdir.clone(), ..RunArgs::default() };
     let code = Code::find(&run)?;
@@ -44,14 +44,14 @@ pub(crate) async fn init(args: &InitArgs) -> Result<u8, CliError> {
     }
     for (name, _) in &files {
         if !args.force && Path::new(name).exists() {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::OutputExists,
                 format!("{name} exists; to overwrite it: trainyard init --force"),
             ));
         }
     }
     for (name, text) in &files {
-        std::fs::write(name, text).map_err(|source| CliError::Io { doing: "write", path: name.into(), source })?;
+        std::fs::write(name, text).map_err(|source| ClientError::Io { doing: "write", path: name.into(), source })?;
         println!("{name}");
     }
     let name = job_name(args, &code);

@@ -1,16 +1,15 @@
 //! `wait`, `runtimes`.
 
 use crate::args::{Format, ListArgs, WaitArgs, WaitFor};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, value};
-use crate::error::CliError;
 use crate::exit;
 use crate::follow::refused;
 use crate::output;
-use crate::subject::{JobKind, is_finished};
+use crate::subject::is_finished;
 use crate::trials;
 use crate::view::{Phase, final_message};
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, JobKind, Kind, value};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -30,7 +29,7 @@ pub(crate) async fn until(
     kind: Kind,
     job: &str,
     mut reached: impl FnMut(Option<&Value>) -> bool,
-) -> Result<Option<Value>, CliError> {
+) -> Result<Option<Value>, ClientError> {
     let config = watcher::Config::default().fields(&format!("metadata.name={job}"));
     let mut changes = watcher(cluster.api(kind), config).default_backoff().boxed();
     let mut last = None;
@@ -67,7 +66,7 @@ pub(crate) async fn until(
 }
 
 /// Waits for a state of a TrainJob or a search. Exit code 0 when reached, 1 when it cannot be reached any more, 124 out of time.
-pub(crate) async fn wait(cluster: &Cluster, of: JobKind, name: &str, args: &WaitArgs) -> Result<u8, CliError> {
+pub(crate) async fn wait(cluster: &Cluster, of: JobKind, name: &str, args: &WaitArgs) -> Result<u8, ClientError> {
     let (kind, title) = (of.kind(), of.title());
     if args.state != WaitFor::Deleted && cluster.find(kind, name).await?.is_none() {
         return Err(cluster.not_found(kind, title, name).await);
@@ -117,7 +116,7 @@ pub(crate) async fn wait(cluster: &Cluster, of: JobKind, name: &str, args: &Wait
 }
 
 /// Lists the runtimes of the cluster and of the namespace.
-pub(crate) async fn runtimes(cluster: &Cluster, args: &ListArgs) -> Result<u8, CliError> {
+pub(crate) async fn runtimes(cluster: &Cluster, args: &ListArgs) -> Result<u8, ClientError> {
     let shared = cluster.api_all(Kind::ClusterTrainingRuntime).list(&ListParams::default()).await?;
     let mut runtimes: Vec<Value> = shared.items.iter().map(value).collect();
     runtimes.extend(cluster.list(Kind::TrainingRuntime, "").await?);

@@ -3,8 +3,8 @@
 use crate::args::RunArgs;
 use crate::choice;
 use crate::code::{Code, Start};
-use crate::error::CliError;
 use crate::python::Variables;
+use client::ClientError;
 use std::path::{Path, PathBuf};
 
 /// What of the caller's environment a job on this machine gets, so that it finds the same Python and packages.
@@ -84,7 +84,7 @@ impl Setting {
     /// The caller's, with what flags say. `given`: the variables of `--env`.
     ///
     /// Errors: flags name an interpreter that is not there.
-    pub(crate) fn of(args: &RunArgs, code: &Code, given: Vec<(String, String)>) -> Result<Self, CliError> {
+    pub(crate) fn of(args: &RunArgs, code: &Code, given: Vec<(String, String)>) -> Result<Self, ClientError> {
         let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         let mut setting = Self { inherited: inherited.collect(), given, python: None, folder: code.directory() };
         if let Some(python) = choice::interpreter(args, code, &setting)? {

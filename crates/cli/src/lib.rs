@@ -17,9 +17,8 @@ mod bytes;
 mod change;
 mod choice;
 mod code;
-pub mod codes;
+mod codes;
 pub mod complete;
-pub mod connect;
 mod cp;
 mod create;
 pub mod daemon;
@@ -28,7 +27,6 @@ mod describe;
 mod doctor;
 mod downloads;
 mod ending;
-pub mod error;
 mod exec;
 pub mod exit;
 mod explain;
@@ -38,10 +36,8 @@ mod follow;
 mod get;
 mod gone;
 mod history;
-pub mod home;
 mod init;
 mod jobs;
-mod kind;
 mod launcher;
 mod lines;
 mod local_modules;
@@ -51,10 +47,8 @@ mod manifest;
 mod marks;
 mod metrics;
 mod mpijob;
-pub use api::near;
 pub mod operator_args;
 mod output;
-mod page;
 pub mod plugin;
 mod preflight;
 mod processes;
@@ -80,25 +74,23 @@ pub mod usage;
 mod view;
 mod waiting;
 mod warm;
-mod warned;
 mod watch;
 
 use args::{Command, ExplainArgs, PluginArgs, PluginCommand};
-use connect::Cluster;
+use client::codes::is_code;
+use client::{ClientError, Cluster, JobKind};
 pub use doctor::BuiltIn;
-use error::CliError;
 use futures::future::BoxFuture;
 use mpijob::args::{OdhArgs, OdhCommand};
-use subject::JobKind;
 
 /// Examines a cluster; `built_in` is what this binary would install there. Returns the process's exit code.
 pub fn doctor<'a>(
     args: &'a args::DoctorArgs,
     global: &'a args::Global,
     built_in: BuiltIn,
-) -> BoxFuture<'a, Result<u8, CliError>> {
+) -> BoxFuture<'a, Result<u8, ClientError>> {
     Box::pin(async move {
-        let cluster = Cluster::existing(global).await?;
+        let cluster = Cluster::existing(&global.choice()).await?;
         let only = global.namespace.clone();
         doctor::doctor(&cluster, args, only, built_in).await.map_err(|error| error.at(&cluster))
     })
@@ -107,11 +99,11 @@ pub fn doctor<'a>(
 /// Carries out a command that talks to a control plane and returns the process's exit code.
 ///
 /// `Up`, `Backup`, `Restore`, `Damaged`, `Operator`, `Doctor`, `Initialize`, `MpiWait`, `Relay` and `Shim` are not for here: the caller composes those.
-pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, CliError>> {
+pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, ClientError>> {
     Box::pin(carry_out(command, global))
 }
 
-async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliError> {
+async fn carry_out(command: Command, global: &args::Global) -> Result<u8, ClientError> {
     match command {
         Command::Run(args) => run::run(&args, global).await,
         Command::Init(args) => init::init(&args).await,
@@ -121,7 +113,7 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
         Command::Completions(args) => complete::print(args.shell),
         Command::Man(args) => man::write(&args.dir),
         Command::Explain(ExplainArgs { list: true, output, .. }) => Ok(codes::list(output.output)),
-        Command::Explain(ExplainArgs { subject: Some(code), output, .. }) if codes::is_code(&code) => {
+        Command::Explain(ExplainArgs { subject: Some(code), output, .. }) if is_code(&code) => {
             codes::explain(&code, output.output)
         }
         Command::Mpijob(args) => mpijob::execute(&args, global).await,
@@ -129,7 +121,7 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
         Command::Sky(args) => Ok(sky::main(&args.words)),
         Command::Plugin(PluginArgs { command: PluginCommand::Install(args) }) => plugin::install(&args),
         mut command => {
-            let cluster = Cluster::existing(global).await?;
+            let cluster = Cluster::existing(&global.choice()).await?;
             let done = async {
                 resolved::names(&mut command, &cluster).await?;
                 if let Some(named) = mpijob::named(&command) {
@@ -146,7 +138,7 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, CliErr
     }
 }
 
-async fn ask(command: Command, cluster: &Cluster) -> Result<u8, CliError> {
+async fn ask(command: Command, cluster: &Cluster) -> Result<u8, ClientError> {
     match command {
         Command::Get(args) => get::get(cluster, &args).await,
         Command::Describe(args) => describe::describe(cluster, &args).await,

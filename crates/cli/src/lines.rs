@@ -1,12 +1,12 @@
 //! Log lines: which rank a line belongs to, which lines are asked for, and how a line is printed.
 
 use crate::bytes::is_bar;
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::fold::{Folded, Text};
 use crate::marks::{self, Pieces};
 use crate::view::{node_rank, processes_per_node, step};
 use api::object;
+use client::ClientError;
+use client::codes::ErrorCode;
 use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Value, json};
@@ -181,14 +181,14 @@ impl Show {
     }
 
     /// Errors: `Usage` where none of the job's pods has the rank or step that was asked for. Without pods nobody knows.
-    pub(crate) fn check(&self, job: &str, sources: &[&Source]) -> Result<(), CliError> {
+    pub(crate) fn check(&self, job: &str, sources: &[&Source]) -> Result<(), ClientError> {
         if sources.is_empty() || sources.iter().any(|source| self.wants_pod(source)) {
             return Ok(());
         }
         if let Some(rank) = self.rank {
             let ends = sources.iter().filter_map(|source| Some((source.node? + 1) * source.processes));
             let last = ends.max().unwrap_or(0) - 1;
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::RankMissing,
                 match last {
                     ..0 => format!("TrainJob \"{job}\" has no ranks"),
@@ -200,7 +200,7 @@ impl Show {
         let steps: BTreeSet<&str> = sources.iter().map(|source| source.step.as_str()).collect();
         let steps: Vec<&str> = steps.into_iter().collect();
         let step = self.step.as_deref().unwrap_or_default();
-        Err(CliError::Usage(
+        Err(ClientError::Usage(
             ErrorCode::RankMissing,
             format!("TrainJob \"{job}\" has no step {step:?}; its steps: {}", steps.join(", ")),
         ))

@@ -2,9 +2,6 @@
 
 use crate::args::{Format, LogsArgs};
 use crate::bytes::{self, Piece};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
 use crate::exit;
 use crate::fold::Fold;
 use crate::follow::follow_from;
@@ -16,6 +13,8 @@ use crate::reader::whole_second;
 use crate::runs::{Run, Runs, Which};
 use crate::view::{self, Phase};
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Kind};
 use futures::AsyncBufRead;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -33,7 +32,7 @@ const SILENT_MAX: SignedDuration = SignedDuration::from_secs(30);
 const NOISE_MAX: i64 = 1000;
 
 /// `trainyard logs`.
-pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliError> {
+pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, ClientError> {
     let job = cluster.job(&args.job).await?;
     let show = Show {
         rank: args.rank,
@@ -96,7 +95,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
 /// Why a log could not be read.
 enum Unread {
     Api(Box<kube::core::Status>),
-    Other(CliError),
+    Other(ClientError),
 }
 
 impl From<kube::Error> for Unread {
@@ -129,7 +128,7 @@ impl<'a> Printer<'a> {
         loop {
             let next = read.next().await;
             let next = next.map_err(|error| {
-                CliError::Api(ErrorCode::StreamLost, format!("the log of pod {} broke off: {error}", run.source.pod))
+                ClientError::Api(ErrorCode::StreamLost, format!("the log of pod {} broke off: {error}", run.source.pod))
             });
             let Some(piece) = next.map_err(Unread::Other)? else { break };
             let Piece::Line { text: raw, was_redrawn } = piece else { continue };

@@ -1,14 +1,14 @@
 //! Man pages, made from the texts of `--help`.
 
 use crate::args::Cli;
-use crate::error::CliError;
 use crate::exit;
 use clap::CommandFactory;
+use client::ClientError;
 use std::path::Path;
 
 /// Writes `trainyard.1` and one page for each command (`trainyard-run.1`) into a folder, which is made if it is not there.
-pub(crate) fn write(dir: &Path) -> Result<u8, CliError> {
-    let failed = |source| CliError::Io { doing: "write man pages to", path: dir.to_owned(), source };
+pub(crate) fn write(dir: &Path) -> Result<u8, ClientError> {
+    let failed = |source| ClientError::Io { doing: "write man pages to", path: dir.to_owned(), source };
     std::fs::create_dir_all(dir).map_err(failed)?;
     clap_mangen::generate_to(Cli::command(), dir).map_err(failed)?;
     Ok(exit::OK)

@@ -1,9 +1,6 @@
 //! `metrics`: the history of what a job reported, as a table with sparklines, as rows, or as data.
 
 use crate::args::{Format, MetricsArgs, MetricsFormat};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
 use crate::exit;
 use crate::output;
 use crate::progress;
@@ -13,6 +10,8 @@ use api::foreign::visible_line;
 use api::history;
 use api::object;
 use api::trainer::annotations::METRICS;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Kind};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::path::Path;
@@ -30,7 +29,7 @@ struct Course {
 }
 
 /// `trainyard metrics`.
-pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8, CliError> {
+pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8, ClientError> {
     let mut courses = Vec::with_capacity(args.jobs.len());
     for asked in &args.jobs {
         let job = cluster.job(asked).await?;
@@ -49,7 +48,7 @@ pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8,
             [one] => (format!("TrainJob \"{}\" has no metric", one.name), "its metrics"),
             _ => ("none of these jobs has a metric".to_owned(), "their metrics"),
         };
-        return Err(CliError::Usage(ErrorCode::MetricMissing, format!("{jobs} {wrong:?}; {whose}: {there}")));
+        return Err(ClientError::Usage(ErrorCode::MetricMissing, format!("{jobs} {wrong:?}; {whose}: {there}")));
     }
     let names = if args.metric.is_empty() { names } else { args.metric.clone() };
     for report in courses.iter_mut().flat_map(|course| &mut course.reports) {
@@ -65,7 +64,7 @@ pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8,
 }
 
 /// Writes the file of a job for TensorBoard, and says where it is.
-fn exported(folder: &Path, course: &Course) -> Result<(), CliError> {
+fn exported(folder: &Path, course: &Course) -> Result<(), ClientError> {
     if course.reports.is_empty() {
         silent(course);
         return Ok(());
@@ -137,7 +136,7 @@ fn silent(course: &Course) {
 }
 
 /// All reports of a job, oldest first. Where no history is kept, or it may not be read, the one in the job's status.
-async fn reports(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value>, CliError> {
+async fn reports(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value>, ClientError> {
     let path = history::path(object::meta(job, "namespace"), name);
     let request = http::Request::get(path).body(Vec::new()).expect("names of objects fit into a path");
     let why = match cluster.client.request::<Value>(request).await {
@@ -177,7 +176,7 @@ pub(crate) async fn kept_reports(cluster: &Cluster, job: &Value) -> Vec<Value> {
 }
 
 /// What a cluster's operator keeps of a job's reports, with the last one, which is in the status before.
-async fn kept(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value>, CliError> {
+async fn kept(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value>, ClientError> {
     let Some(map) = cluster.find(Kind::ConfigMap, &history::config_map(name)).await? else { return Ok(Vec::new()) };
     Ok(course(&map, job))
 }

@@ -1,9 +1,9 @@
 //! kubectl's and oc's plugin `odh`: the names that we are called by then, and `plugin install`, which makes them.
 
 use crate::args::PluginInstallArgs;
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::exit;
+use client::ClientError;
+use client::codes::ErrorCode;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub(crate) fn completes() -> bool {
 }
 
 /// Commands that we propose, as whoever called us would type them: `trainyard mpijob get` is `kubectl odh mpijob get` for kubectl.
-pub(crate) fn as_called(text: &str) -> String {
+pub fn as_called(text: &str) -> String {
     as_called_by(called(std::env::args_os().next().as_ref()), text)
 }
 
@@ -44,10 +44,10 @@ fn called(program: Option<&OsString>) -> Option<&OsStr> {
 }
 
 /// Makes the links.
-pub(crate) fn install(args: &PluginInstallArgs) -> Result<u8, CliError> {
+pub(crate) fn install(args: &PluginInstallArgs) -> Result<u8, ClientError> {
     let failed = |doing, path: &Path| {
         let path = path.to_owned();
-        move |source| CliError::Io { doing, path, source }
+        move |source| ClientError::Io { doing, path, source }
     };
     let program = std::env::current_exe().map_err(failed("find", Path::new("trainyard")))?;
     let folder = match &args.dir {
@@ -61,7 +61,7 @@ pub(crate) fn install(args: &PluginInstallArgs) -> Result<u8, CliError> {
             "{} is there and is not ours: move it away, or choose another folder with --dir",
             foreign.display()
         );
-        return Err(CliError::Api(ErrorCode::OutputExists, told));
+        return Err(ClientError::Api(ErrorCode::OutputExists, told));
     }
     std::fs::create_dir_all(&folder).map_err(failed("make", &folder))?;
     for link in &links {

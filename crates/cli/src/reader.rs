@@ -1,13 +1,13 @@
 //! Reads the log of one run of a container to its end, while it is being written.
 
 use crate::bytes::{self, Piece};
-use crate::connect::Cluster;
 use crate::fold::Fold;
 use crate::history::{self, RunOf, Window};
 use crate::lines::{Drawn, Line, Show, Source};
 use crate::logs::is_gone;
 use crate::marks::Pieces;
 use crate::runs::statuses;
+use client::Cluster;
 use futures::AsyncBufRead;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;

@@ -1,14 +1,13 @@
 //! Commands about jobs with their names resolved: which kind of job each name means is known before the command begins.
 
 use crate::args::{Command, GetArgs, WaitFor};
-use crate::connect::Cluster;
-use crate::error::CliError;
 use crate::subject::Subject;
+use client::{ClientError, Cluster};
 
 /// Replaces each name by the shortest one that says the kind: `NAME` of a TrainJob, `mpijob/NAME`, `optimizationjob/NAME`.
 ///
 /// Errors: a kind that does not exist; no such job.
-pub(crate) async fn names(command: &mut Command, cluster: &Cluster) -> Result<(), CliError> {
+pub(crate) async fn names(command: &mut Command, cluster: &Cluster) -> Result<(), ClientError> {
     let name = match command {
         Command::Get(GetArgs { job: Some(job), .. }) if !is_kind(job) => job,
         Command::Describe(args) => &mut args.job,
@@ -33,7 +32,7 @@ pub(crate) async fn names(command: &mut Command, cluster: &Cluster) -> Result<()
             let found = Subject::find(cluster, &args.job).await;
             match found {
                 // what does not exist is deleted
-                Err(CliError::NotFound { .. }) if args.state == WaitFor::Deleted => {}
+                Err(ClientError::NotFound { .. }) if args.state == WaitFor::Deleted => {}
                 found => args.job = found?.short_name(),
             }
             return Ok(());

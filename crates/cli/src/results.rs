@@ -1,11 +1,11 @@
 //! `run --output-dir`: a folder for what a job writes, with one folder for each of its nodes.
 
 use crate::args::RunArgs;
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::ship::{files, size};
 use api::object;
 use api::trainer::names::{LABEL_JOBSET_NAME, RANK_FIELD_PATH};
+use client::ClientError;
+use client::codes::ErrorCode;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -24,14 +24,14 @@ pub(crate) fn folder(args: &RunArgs) -> Option<PathBuf> {
 /// Makes the folder.
 ///
 /// Errors: `Usage` where it cannot be made or written.
-pub(crate) fn prepare(args: &RunArgs) -> Result<(), CliError> {
+pub(crate) fn prepare(args: &RunArgs) -> Result<(), ClientError> {
     let Some(folder) = folder(args) else { return Ok(()) };
     let made = std::fs::create_dir_all(&folder).map_err(|error| error.to_string());
     let usable = made.and_then(|()| {
         nix::unistd::access(&folder, nix::unistd::AccessFlags::W_OK).map_err(|error| error.desc().to_owned())
     });
     usable.map_err(|why| {
-        CliError::Usage(
+        ClientError::Usage(
             ErrorCode::OutputFolder,
             format!("--output-dir {}: it cannot be written: {why}", folder.display()),
         )

@@ -1,12 +1,12 @@
 //! `run` on a cluster whose controller ignores `trainyard.dev/failure-policy`: Kubernetes then retries a failed container for minutes. This
 //! module reports each failure at once, with what is retried and how to end it.
 
-use crate::connect::{Cluster, Kind, pods_of, value};
 use crate::output::is_fancy;
 use crate::screen::erase;
 use crate::view::{self, Ending, Phase};
 use api::object;
 use api::trainer::annotations::FAILURE_POLICY;
+use client::{Cluster, Kind, pods_of, value};
 use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;

@@ -3,21 +3,17 @@
 use crate::args::{Format, Global, RunArgs};
 use crate::change::suspended;
 use crate::code::Code;
-use crate::codes::ErrorCode;
-use crate::connect::{self, Cluster, Kind, Where};
 use crate::create::{What, create};
-use crate::error::CliError;
+use crate::daemon;
 use crate::exit;
 use crate::explain;
 use crate::follow::{Show, Stop, follow};
-use crate::home::Home;
 use crate::launcher::{Launcher, Setting};
 use crate::manifest::Draft;
 use crate::output;
 use crate::preflight::{Preflight, Ready};
 use crate::results;
 use crate::retried;
-use crate::subject::JobKind;
 use crate::sweep::{self, Search};
 use crate::usage;
 use crate::view::{Phase, condition};
@@ -27,6 +23,8 @@ use api::names::env_name_faults;
 use api::object;
 use api::trainer::names::LABEL_FRAMEWORK;
 use api::trainer::printed::Patterns;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Home, JobKind, Kind, Where};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +34,7 @@ const PRINTED_POLL: Duration = Duration::from_millis(250);
 const PRINTED_TRIES: u32 = 12;
 
 /// Runs what the flags say.
-pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
+pub(crate) async fn run(args: &RunArgs, global: &Global) -> Result<u8, ClientError> {
     printed(&args.metrics)?;
     if args.watch {
         return watch::watch(args, global).await;
@@ -71,12 +69,12 @@ impl<'a> Prepared<'a> {
     /// Looks whether it can run; starts the control plane where it has to be.
     ///
     /// Errors: why it cannot.
-    pub(crate) async fn of(args: &'a RunArgs, global: &Global) -> Result<Self, CliError> {
+    pub(crate) async fn of(args: &'a RunArgs, global: &Global) -> Result<Self, ClientError> {
         let code = Code::find(args)?;
         if let Some(note) = usage::meant_for_us(args) {
             eprintln!("{note}");
         }
-        let place = connect::place(global)?;
+        let place = client::place(&global.choice())?;
         let chosen = [
             (
                 "--python",
@@ -91,22 +89,23 @@ impl<'a> Prepared<'a> {
             ("--uv", args.uv, "a cluster's pods have the Python of their image; choose that with --image"),
             ("--output-dir", args.output_dir.is_some(), "on a cluster, write to a volume of the runtime"),
         ];
-        if let Some((flag, _, why)) = chosen.iter().find(|(_, given, _)| *given && place == Where::Elsewhere) {
-            return Err(CliError::Usage(
+        let here = !matches!(place, Where::Elsewhere);
+        if let Some((flag, _, why)) = chosen.iter().find(|(_, given, _)| *given && !here) {
+            return Err(ClientError::Usage(
                 ErrorCode::FlagOfOtherPlace,
                 format!("{flag} is for jobs on this machine: {why}"),
             ));
         }
         let setting = Setting::of(args, &code, variables(&args.env)?)?;
-        let mut look = Preflight::begin(args, &code, &setting, place != Where::Elsewhere)?;
-        if place == Where::HereStopped {
+        let mut look = Preflight::begin(args, &code, &setting, here)?;
+        if matches!(place, Where::Stopped(_)) {
             // nothing is started for what cannot run
             look.before_the_server().await?;
         }
-        let cluster = Cluster::started(global).await?;
+        let cluster = daemon::cluster(global).await?;
         let running = || cluster.home.clone().and_then(|root| Home::at(root).running());
         if !args.metrics.is_empty() && running().is_some_and(|running| running.status_server.is_none()) {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::FlagOfOtherPlace,
                 "--metric needs the status server, and this control plane runs without it (--status-server none); restart `trainyard up` without that flag".to_owned(),
             ));
@@ -119,7 +118,7 @@ impl<'a> Prepared<'a> {
         };
         match checked.await {
             Ok((ready, warm)) => Ok(Self { args, cluster, code, setting, ready, warm }),
-            Err(error) => Err(CliError::at(error, &cluster)),
+            Err(error) => Err(ClientError::at(error, &cluster)),
         }
     }
 
@@ -129,7 +128,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Creates the job and says so; returns it as the server has it.
-    pub(crate) async fn start(&self) -> Result<Value, CliError> {
+    pub(crate) async fn start(&self) -> Result<Value, ClientError> {
         let created = create(&self.cluster, self.draft(), What::Job).await?;
         if self.args.detach {
             output::created(&created, self.args.output.output);
@@ -140,7 +139,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Follows the job to its end; Ctrl-C suspends it.
-    async fn attend_or_stop(&self, created: &Value) -> Result<u8, CliError> {
+    async fn attend_or_stop(&self, created: &Value) -> Result<u8, ClientError> {
         let stop = Stop::default();
         let mut attended = std::pin::pin!(self.attend(created, &stop));
         tokio::select! {
@@ -170,7 +169,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Follows the job to its end, or until it is suspended by `stop`; says how it ended and returns its exit code.
-    pub(crate) async fn attend(&self, created: &Value, stop: &Stop) -> Result<u8, CliError> {
+    pub(crate) async fn attend(&self, created: &Value, stop: &Stop) -> Result<u8, ClientError> {
         let Self { args, cluster, .. } = self;
         let name = object::meta(created, "name");
         let show = Show {
@@ -243,8 +242,8 @@ impl<'a> Prepared<'a> {
 /// The metrics of `--metric`.
 ///
 /// Errors: `Usage` for what is no pattern.
-fn printed(flags: &[String]) -> Result<Patterns, CliError> {
-    let refused = |why: String| CliError::Usage(ErrorCode::FlagRefused, format!("--metric {why}"));
+fn printed(flags: &[String]) -> Result<Patterns, ClientError> {
+    let refused = |why: String| ClientError::Usage(ErrorCode::FlagRefused, format!("--metric {why}"));
     if flags.is_empty() {
         return Ok(Patterns::default());
     }
@@ -259,10 +258,10 @@ fn printed(flags: &[String]) -> Result<Patterns, CliError> {
 /// Whether the ranks are forked from a process that has imported torch: by flag, or as the folder's last flag said.
 ///
 /// Errors: `Usage` where it is asked for and cannot be.
-fn starts_warm(cluster: &Cluster, args: &RunArgs, folder: &Path, runtime: &Value) -> Result<bool, CliError> {
+fn starts_warm(cluster: &Cluster, args: &RunArgs, folder: &Path, runtime: &Value) -> Result<bool, ClientError> {
     let Some(home) = &cluster.home else {
         if args.warm {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::FlagOfOtherPlace,
                 format!("--warm works on this machine only, and {} is a cluster", cluster.server),
             ));
@@ -272,7 +271,7 @@ fn starts_warm(cluster: &Cluster, args: &RunArgs, folder: &Path, runtime: &Value
     let framework = object::label(runtime, LABEL_FRAMEWORK).unwrap_or_default();
     if Launcher::of(framework) != Launcher::Torchrun {
         if args.warm {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::FlagOfOtherPlace,
                 format!(
                     "--warm works with torch only, and runtime {} is for {framework}",
@@ -303,12 +302,12 @@ fn say_next(name: &str, flags: &str) {
 }
 
 /// `--env` flags, each NAME=VALUE.
-fn variables(flags: &[String]) -> Result<Vec<(String, String)>, CliError> {
+fn variables(flags: &[String]) -> Result<Vec<(String, String)>, ClientError> {
     let pairs = flags.iter().map(|flag| match flag.split_once('=') {
         Some((name, value)) if env_name_faults(name).is_empty() && !name.starts_with('-') => {
             Ok((name.to_owned(), value.to_owned()))
         }
-        _ => Err(CliError::Usage(ErrorCode::FlagRefused, format!("--env {flag:?} is not NAME=VALUE"))),
+        _ => Err(ClientError::Usage(ErrorCode::FlagRefused, format!("--env {flag:?} is not NAME=VALUE"))),
     });
     pairs.collect()
 }

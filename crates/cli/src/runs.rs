@@ -1,12 +1,12 @@
 //! The runs of a job's steps: all starts of a step's container, counted from 1 in the order of time, whether the container was started
 //! again in its pod, the pod in its Job, or the whole job. Chooses those that flags ask for.
 
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::history::Past;
 use crate::lines::Source;
 use crate::view::step;
 use api::object;
+use client::ClientError;
+use client::codes::ErrorCode;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ impl Runs {
         job: &str,
         which: Which,
         wanted: impl Fn(&Source) -> bool,
-    ) -> Result<Vec<&Run>, CliError> {
+    ) -> Result<Vec<&Run>, ClientError> {
         let most = self.most(&wanted);
         let mut chosen: Vec<&Run> = Vec::new();
         for runs in self.0.values() {
@@ -196,7 +196,7 @@ impl Runs {
 }
 
 /// That there is no such attempt among `most`.
-pub(crate) fn no_attempt(whose: &str, which: Which, most: i64) -> Result<(), CliError> {
+pub(crate) fn no_attempt(whose: &str, which: Which, most: i64) -> Result<(), ClientError> {
     let had = match most {
         1 => "it ran once".to_owned(),
         n => format!("its attempts are 1 to {n}"),
@@ -206,7 +206,7 @@ pub(crate) fn no_attempt(whose: &str, which: Which, most: i64) -> Result<(), Cli
         Which::Nth(n) => format!("{whose} has no log of an attempt {n}: {had}"),
         Which::Last | Which::All => return Ok(()),
     };
-    Err(CliError::Usage(ErrorCode::AttemptMissing, told))
+    Err(ClientError::Usage(ErrorCode::AttemptMissing, told))
 }
 
 fn next(last: i64, restarts: i64) -> i64 {
@@ -240,7 +240,7 @@ mod tests {
         PastPod { pod, live, attempt: 1, containers: vec![PastContainer { name: "node".to_owned(), attempts }] }
     }
 
-    fn told(chosen: Result<Vec<&Run>, CliError>) -> String {
+    fn told(chosen: Result<Vec<&Run>, ClientError>) -> String {
         match chosen {
             Ok(runs) => runs
                 .iter()

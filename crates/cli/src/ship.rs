@@ -1,7 +1,7 @@
 //! The code that `run` sends to the pods of a cluster: a script or a folder, in a ConfigMap that is mounted at [`MOUNT`].
 
-use crate::codes::ErrorCode;
-use crate::error::CliError;
+use client::ClientError;
+use client::codes::ErrorCode;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ impl Bundle {
     /// One script under its own name.
     ///
     /// Errors: the file cannot be looked at, or is larger than a ConfigMap may be.
-    pub(crate) fn script(script: &Path) -> Result<Self, CliError> {
+    pub(crate) fn script(script: &Path) -> Result<Self, ClientError> {
         let mut bundle = Self::default();
         let metadata = std::fs::metadata(script).map_err(failed(script))?;
         let name = script.file_name().map(Path::new).unwrap_or(script);
@@ -55,14 +55,14 @@ impl Bundle {
     /// All of a folder but what tools keep there for themselves ([`IGNORED`], virtual environments).
     ///
     /// Errors: something cannot be read, or all together is more than a ConfigMap may hold; the error names the largest files.
-    pub(crate) fn folder(folder: &Path) -> Result<Self, CliError> {
+    pub(crate) fn folder(folder: &Path) -> Result<Self, ClientError> {
         let mut bundle = Self::default();
         bundle.walk(folder, folder)?;
         bundle.fits(folder)?;
         Ok(bundle)
     }
 
-    fn walk(&mut self, root: &Path, folder: &Path) -> Result<(), CliError> {
+    fn walk(&mut self, root: &Path, folder: &Path) -> Result<(), ClientError> {
         for entry in std::fs::read_dir(folder).map_err(failed(folder))? {
             let path = entry.map_err(failed(folder))?.path();
             let inner = path.strip_prefix(root).expect("invariant: found below it");
@@ -89,7 +89,7 @@ impl Bundle {
             } else if metadata.is_file() {
                 self.add(inner, &path, &metadata)?;
                 if self.files.len() > FILES_MAX {
-                    return Err(CliError::Usage(
+                    return Err(ClientError::Usage(
                         ErrorCode::CodeTooLarge,
                         format!(
                             "{} has more than {FILES_MAX} files, too many to send to the cluster's pods; {}",
@@ -105,9 +105,9 @@ impl Bundle {
         Ok(())
     }
 
-    fn add(&mut self, inner: &Path, source: &Path, metadata: &std::fs::Metadata) -> Result<(), CliError> {
+    fn add(&mut self, inner: &Path, source: &Path, metadata: &std::fs::Metadata) -> Result<(), ClientError> {
         let Some(path) = inner.to_str() else {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::CodeTooLarge,
                 format!("{} has a name that is not UTF-8: rename it", source.display()),
             ));
@@ -118,7 +118,7 @@ impl Bundle {
         Ok(())
     }
 
-    fn fits(&self, what: &Path) -> Result<(), CliError> {
+    fn fits(&self, what: &Path) -> Result<(), ClientError> {
         if self.bytes() <= BYTES_MAX {
             return Ok(());
         }
@@ -126,7 +126,7 @@ impl Bundle {
         largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         let told: Vec<String> =
             largest.iter().take(TOLD_MAX).map(|(path, bytes)| format!("{path} ({})", size(*bytes))).collect();
-        Err(CliError::Usage(
+        Err(ClientError::Usage(
             ErrorCode::CodeTooLarge,
             format!(
                 "{} is {} in {}: a cluster's pods can be sent {} (what a ConfigMap holds); the largest: {}; {INSTEAD}",
@@ -174,7 +174,7 @@ impl Bundle {
     /// The ConfigMap, to be named by the server after `stem`. Text stays text, so that people can read it there.
     ///
     /// Errors: a file cannot be read, or has grown too large meanwhile.
-    pub(crate) fn config_map(&self, stem: &str) -> Result<ConfigMap, CliError> {
+    pub(crate) fn config_map(&self, stem: &str) -> Result<ConfigMap, ClientError> {
         let mut map = ConfigMap { immutable: Some(true), ..ConfigMap::default() };
         map.metadata.generate_name = Some(format!("{stem}-code-"));
         map.metadata.labels =
@@ -210,8 +210,8 @@ impl Bundle {
 const INSTEAD: &str = "send a smaller folder (--workdir DIR), or put the rest into the pods' image (--image) or a volume of \
 the runtime";
 
-fn failed(path: &Path) -> impl Fn(std::io::Error) -> CliError {
-    move |source| CliError::Io { doing: "read", path: path.to_owned(), source }
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> ClientError {
+    move |source| ClientError::Io { doing: "read", path: path.to_owned(), source }
 }
 
 pub(crate) fn files(count: usize) -> String {

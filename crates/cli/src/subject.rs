@@ -1,82 +1,13 @@
 //! Which job a command means: `NAME`, `KIND/NAME` or `KIND.GROUP/NAME`, as kubectl writes them and as our own answers print them.
 
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, pods_of};
-use crate::error::CliError;
 use crate::mpijob::state::State;
 use crate::trials;
 use crate::view::Phase;
 use api::object;
 use api::trainer::names::LABEL_JOBSET_NAME;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, JobKind, Kind, pods_of};
 use serde_json::Value;
-
-/// The kinds of jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JobKind {
-    Train,
-    Mpi,
-    /// A search for parameters, whose trials are TrainJobs.
-    Search,
-}
-
-impl JobKind {
-    /// In the order in which a bare name is looked up.
-    pub(crate) const ALL: [Self; 3] = [Self::Train, Self::Mpi, Self::Search];
-
-    pub(crate) fn kind(self) -> Kind {
-        match self {
-            Self::Train => Kind::TrainJob,
-            Self::Mpi => Kind::MpiJob,
-            Self::Search => Kind::OptimizationJob,
-        }
-    }
-
-    /// As messages call it.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::Train => "TrainJob",
-            Self::Mpi => api::mpi::KIND,
-            Self::Search => "OptimizationJob",
-        }
-    }
-
-    fn singular(self) -> &'static str {
-        match self {
-            Self::Train => "trainjob",
-            Self::Mpi => "mpijob",
-            Self::Search => "optimizationjob",
-        }
-    }
-
-    fn group(self) -> &'static str {
-        match self {
-            Self::Train | Self::Search => api::trainer::GROUP,
-            Self::Mpi => api::mpi::GROUP,
-        }
-    }
-
-    /// `trainjob.trainer.kubeflow.org/NAME`: what answers print and every command accepts.
-    pub(crate) fn full_name(self, name: &str) -> String {
-        format!("{}.{}/{name}", self.singular(), self.group())
-    }
-
-    /// The shortest name that every command accepts and no other kind can have.
-    pub(crate) fn short_name(self, name: &str) -> String {
-        match self {
-            Self::Train => name.to_owned(),
-            Self::Mpi | Self::Search => format!("{}/{name}", self.singular()),
-        }
-    }
-
-    /// The kind of this word: singular, plural, or either with its group, in any case.
-    fn of(word: &str) -> Option<Self> {
-        let word = word.to_ascii_lowercase();
-        Self::ALL.into_iter().find(|kind| {
-            let bare = word.strip_suffix(&format!(".{}", kind.group())).unwrap_or(&word);
-            bare == kind.singular() || bare.strip_suffix('s') == Some(kind.singular())
-        })
-    }
-}
 
 /// A job as it was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,11 +19,11 @@ pub(crate) struct Named<'a> {
 
 impl<'a> Named<'a> {
     /// Errors: `Usage` for a kind that is none of jobs.
-    pub(crate) fn parse(text: &'a str) -> Result<Self, CliError> {
+    pub(crate) fn parse(text: &'a str) -> Result<Self, ClientError> {
         let Some((kind, name)) = text.split_once('/') else { return Ok(Self { kind: None, name: text }) };
         match JobKind::of(kind) {
             Some(kind) => Ok(Self { kind: Some(kind), name }),
-            None => Err(CliError::Usage(
+            None => Err(ClientError::Usage(
                 ErrorCode::FlagRefused,
                 format!(
                     "{text:?} names no job: {kind:?} is no kind of jobs; jobs are named NAME, trainjob/NAME, mpijob/NAME or \
@@ -115,14 +46,18 @@ impl Subject {
     /// The job that is meant by a name. A bare name is a TrainJob's, else an MPIJob's, else a search's.
     ///
     /// Errors: a kind that does not exist; no such job, with the name that was probably meant.
-    pub(crate) async fn find(cluster: &Cluster, text: &str) -> Result<Self, CliError> {
+    pub(crate) async fn find(cluster: &Cluster, text: &str) -> Result<Self, ClientError> {
         let Named { kind, name } = Named::parse(text)?;
         let kinds = kind.map_or(JobKind::ALL.to_vec(), |kind| vec![kind]);
         for of in kinds {
             let found = match cluster.find(of.kind(), name).await {
                 // a cluster need not have all kinds, nor the user a right to them
-                Err(CliError::NotServed | CliError::Forbidden { .. }) if kind.is_none() && of != JobKind::Train => None,
-                Err(CliError::NotServed) if of == JobKind::Mpi => return Err(CliError::NoMpiJobs),
+                Err(ClientError::NotServed | ClientError::Forbidden { .. })
+                    if kind.is_none() && of != JobKind::Train =>
+                {
+                    None
+                }
+                Err(ClientError::NotServed) if of == JobKind::Mpi => return Err(ClientError::NoMpiJobs),
                 found => found?,
             };
             if let Some(object) = found {
@@ -169,7 +104,7 @@ impl Subject {
     }
 
     /// The error of a command that needs pods, for a search: it names the trials, which have some.
-    pub(crate) async fn without_pods(&self, cluster: &Cluster, verb: &str) -> CliError {
+    pub(crate) async fn without_pods(&self, cluster: &Cluster, verb: &str) -> ClientError {
         let trials =
             cluster.list(Kind::TrainJob, &format!("{}={}", trials::PARENT, self.name)).await.unwrap_or_default();
         let running = trials.iter().find(|trial| Phase::of(trial) == Phase::Running).or(trials.last());
@@ -178,7 +113,7 @@ impl Subject {
             None => "; it has made none yet".to_owned(),
         };
         let name = &self.name;
-        CliError::Usage(
+        ClientError::Usage(
             ErrorCode::FlagRefused,
             format!(
                 "search {name:?} has no processes of its own; only its trials do{next}\n  all trials: trainyard trials {name}{}",

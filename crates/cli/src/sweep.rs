@@ -1,10 +1,7 @@
 //! `run --sweep`: a search over all combinations of values, as an OptimizationJob, followed to its best trial.
 
 use crate::args::{Format, RunArgs};
-use crate::codes::ErrorCode;
-use crate::connect::Kind;
 use crate::create::{What, create};
-use crate::error::CliError;
 use crate::exit;
 use crate::output;
 use crate::run::Prepared;
@@ -12,6 +9,8 @@ use crate::trials::{PARENT, Trial, state, summary};
 use crate::view::{Phase, condition};
 use api::object;
 use api::trainer::API_VERSION;
+use client::codes::ErrorCode;
+use client::{ClientError, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -71,18 +70,18 @@ impl Search {
     /// Of the flags; `None` without `--sweep`.
     ///
     /// Errors: `Usage` for flags that do not make a search.
-    pub(crate) fn of(args: &RunArgs) -> Result<Option<Self>, CliError> {
+    pub(crate) fn of(args: &RunArgs) -> Result<Option<Self>, ClientError> {
         if args.sweep.is_empty() {
             return Ok(None);
         }
         let parameters: Result<Vec<Parameter>, String> = args.sweep.iter().map(|flag| Parameter::of(flag)).collect();
-        let parameters = parameters.map_err(|why| CliError::Usage(ErrorCode::FlagRefused, why))?;
+        let parameters = parameters.map_err(|why| ClientError::Usage(ErrorCode::FlagRefused, why))?;
         let objective = args.objective.as_deref().unwrap_or_default();
         let (metric, direction) = match objective.rsplit_once(':') {
             Some((metric, "min")) => (metric, "Minimize"),
             Some((metric, "max")) => (metric, "Maximize"),
             Some(_) => {
-                return Err(CliError::Usage(
+                return Err(ClientError::Usage(
                     ErrorCode::FlagRefused,
                     format!("--objective {objective}: only min or max can follow the colon"),
                 ));
@@ -91,14 +90,14 @@ impl Search {
         };
         let names: BTreeSet<String> = parameters.iter().map(Parameter::reference).collect();
         if names.len() < parameters.len() {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::FlagRefused,
                 "--sweep names a parameter twice; put all of its values into one flag".to_owned(),
             ));
         }
         let search = Self { metric: metric.to_owned(), direction, parameters, parallel: args.parallel_trials };
         if search.count() > TRIALS_MAX {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::SearchTooLarge,
                 format!(
                     "--sweep: {} trials are more than the limit of {TRIALS_MAX}; for samples of a large space see docs/optimization.md",
@@ -156,7 +155,7 @@ impl Search {
 }
 
 /// Creates the search and follows it; prints trials as they end, and the best.
-pub(crate) async fn run(prepared: &Prepared<'_>, search: &Search) -> Result<u8, CliError> {
+pub(crate) async fn run(prepared: &Prepared<'_>, search: &Search) -> Result<u8, ClientError> {
     let (args, cluster) = (prepared.args, &prepared.cluster);
     let created = create(cluster, prepared.draft(), What::Search(search)).await?;
     let name = object::meta(&created, "name");
@@ -177,7 +176,7 @@ pub(crate) async fn run(prepared: &Prepared<'_>, search: &Search) -> Result<u8, 
     }
 }
 
-async fn follow(prepared: &Prepared<'_>, search: &Search, name: &str) -> Result<u8, CliError> {
+async fn follow(prepared: &Prepared<'_>, search: &Search, name: &str) -> Result<u8, ClientError> {
     let (format, cluster) = (prepared.args.output.output, &prepared.cluster);
     let mut told = BTreeSet::new();
     loop {

@@ -4,7 +4,7 @@
 //! protocol buffer `Event` of a time, a step, and either the file's version or a `Summary` of one value.
 //! Source: TensorFlow's `core/util/event.proto`, `core/framework/summary.proto` and `core/lib/io/record_writer.h`.
 
-use crate::error::CliError;
+use client::ClientError;
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -21,11 +21,11 @@ const OURS: &str = ".trainyard";
 /// no number is left out. The step is the job's own, or the number of the report, from 0.
 ///
 /// Errors: the folder or the file cannot be written.
-pub(crate) fn export(folder: &Path, job: &str, reports: &[Value]) -> Result<PathBuf, CliError> {
+pub(crate) fn export(folder: &Path, job: &str, reports: &[Value]) -> Result<PathBuf, ClientError> {
     let run = folder.join(job);
     let failed = |path: &Path| {
         let path = path.to_owned();
-        move |source| CliError::Io { doing: "write", path, source }
+        move |source| ClientError::Io { doing: "write", path, source }
     };
     std::fs::create_dir_all(&run).map_err(failed(&run))?;
     let began = reports.first().map_or(0, |report| seconds(report) as i64);

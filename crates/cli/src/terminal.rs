@@ -1,6 +1,6 @@
 //! The user's terminal: its size, and reading it key by key.
 
-use crate::error::CliError;
+use client::ClientError;
 use nix::sys::termios::{self, SetArg, Termios};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -38,6 +38,6 @@ impl Drop for Raw {
 }
 
 /// The error of a terminal that does not do what it is asked.
-pub(crate) fn error(source: io::Error) -> CliError {
-    CliError::Io { doing: "use the terminal", path: "/dev/tty".into(), source }
+pub(crate) fn error(source: io::Error) -> ClientError {
+    ClientError::Io { doing: "use the terminal", path: "/dev/tty".into(), source }
 }

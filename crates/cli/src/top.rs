@@ -3,18 +3,17 @@
 #![allow(clippy::arithmetic_side_effects, reason = "floats, and counts of rows")]
 
 use crate::args::{Format, TopArgs};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, pods_of};
-use crate::error::CliError;
 use crate::exit;
 use crate::output;
-use crate::subject::{JobKind, Subject, job_of};
+use crate::subject::{Subject, job_of};
 use crate::terminal;
 use crate::view::{ranks, step};
 use api::mpi::names::LABEL_JOB_NAME;
 use api::object;
 use api::quantity::Quantity;
 use api::trainer::names::LABEL_JOBSET_NAME;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, JobKind, Kind, pods_of};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -81,7 +80,7 @@ struct Row {
 }
 
 /// `trainyard top`.
-pub(crate) async fn top(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliError> {
+pub(crate) async fn top(cluster: &Cluster, args: &TopArgs) -> Result<u8, ClientError> {
     let job = subject(cluster, args).await?;
     match args.output.output {
         format @ (Format::Json | Format::Yaml) => {
@@ -104,7 +103,7 @@ pub(crate) async fn top(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliErro
 }
 
 /// Shows it again and again, until Ctrl-C or the job's end.
-async fn live(cluster: &Cluster, args: &TopArgs) -> Result<u8, CliError> {
+async fn live(cluster: &Cluster, args: &TopArgs) -> Result<u8, ClientError> {
     let mut drawn = 0;
     loop {
         let job = subject(cluster, args).await?;
@@ -173,7 +172,7 @@ pub(crate) async fn processors(cluster: &Cluster, job: &str) -> BTreeMap<String,
 /// The job that is asked for.
 ///
 /// Errors: there is none of this name, or it is a search, which has no pods of its own.
-async fn subject(cluster: &Cluster, args: &TopArgs) -> Result<Option<Subject>, CliError> {
+async fn subject(cluster: &Cluster, args: &TopArgs) -> Result<Option<Subject>, ClientError> {
     let Some(name) = &args.job else { return Ok(None) };
     let subject = Subject::find(cluster, name).await?;
     match subject.kind {
@@ -183,7 +182,7 @@ async fn subject(cluster: &Cluster, args: &TopArgs) -> Result<Option<Subject>, C
 }
 
 /// The pods of one job, or of all jobs of all kinds.
-async fn read(cluster: &Cluster, job: Option<&Subject>) -> Result<Vec<Row>, CliError> {
+async fn read(cluster: &Cluster, job: Option<&Subject>) -> Result<Vec<Row>, ClientError> {
     if let Some(labels) = job.and_then(Subject::pods) {
         return of_pods(cluster, &labels).await;
     }
@@ -191,13 +190,13 @@ async fn read(cluster: &Cluster, job: Option<&Subject>) -> Result<Vec<Row>, CliE
     Ok(train.into_iter().chain(mpi).collect())
 }
 
-async fn of_pods(cluster: &Cluster, labels: &str) -> Result<Vec<Row>, CliError> {
+async fn of_pods(cluster: &Cluster, labels: &str) -> Result<Vec<Row>, ClientError> {
     let measured = measured(cluster, labels).await?;
     let pods = cluster.list(Kind::Pod, labels).await?;
     Ok(rows(&measured, &pods))
 }
 
-async fn measured(cluster: &Cluster, labels: &str) -> Result<Value, CliError> {
+async fn measured(cluster: &Cluster, labels: &str) -> Result<Value, ClientError> {
     let query = format!("labelSelector={}", labels.replace('=', "%3D").replace('/', "%2F"));
     let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods?{query}", cluster.namespace);
     let request = http::Request::get(path).body(Vec::new()).expect("names of objects fit into a path");
@@ -207,8 +206,8 @@ async fn measured(cluster: &Cluster, labels: &str) -> Result<Value, CliError> {
     }
 }
 
-fn unmeasured() -> CliError {
-    CliError::Api(ErrorCode::UsageUnknown,
+fn unmeasured() -> ClientError {
+    ClientError::Api(ErrorCode::UsageUnknown,
         "the server does not say what pods use (metrics.k8s.io): install metrics-server on the cluster, and wait a minute"
             .to_owned(),
     )

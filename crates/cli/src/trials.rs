@@ -1,12 +1,11 @@
 //! `trials`: lists searches (OptimizationJobs), or the trials of one with their results.
 
 use crate::args::{Command, Format, Output, TrialsArgs};
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
-use crate::subject::{JobKind, Named, Subject};
+use crate::subject::{Named, Subject};
 use crate::view::{Phase, age, condition};
 use crate::{exit, explain, facts, jobs, output};
 use api::object;
+use client::{ClientError, Cluster, JobKind, Kind};
 use diagnose::diagnose;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +16,7 @@ pub(crate) const PARENT: &str = "trainyard.dev/optimizationjob";
 const PARAMETERS: &str = "trainyard.dev/optimization-parameters";
 
 /// Lists searches, or the trials of one.
-pub(crate) async fn trials(cluster: &Cluster, args: &TrialsArgs) -> Result<u8, CliError> {
+pub(crate) async fn trials(cluster: &Cluster, args: &TrialsArgs) -> Result<u8, ClientError> {
     match &args.search {
         Some(name) => one(cluster, Named::parse(name)?.name, args.output.output).await,
         None => all(cluster, args.output.output).await,
@@ -25,7 +24,7 @@ pub(crate) async fn trials(cluster: &Cluster, args: &TrialsArgs) -> Result<u8, C
 }
 
 /// A command about a search, carried out; `None` where it is about a job of another kind.
-pub(crate) async fn named(command: &Command, cluster: &Cluster) -> Option<Result<u8, CliError>> {
+pub(crate) async fn named(command: &Command, cluster: &Cluster) -> Option<Result<u8, ClientError>> {
     let (verb, job) = match command {
         Command::Get(args) => ("get", args.job.as_deref()?),
         Command::Describe(args) => ("describe", args.job.as_str()),
@@ -53,7 +52,7 @@ pub(crate) async fn named(command: &Command, cluster: &Cluster) -> Option<Result
 }
 
 /// Says how many trials have ended, and why the first that failed did; where none failed, where the one stands that is in progress.
-async fn explained(cluster: &Cluster, of: &str, output: Output) -> Result<u8, CliError> {
+async fn explained(cluster: &Cluster, of: &str, output: Output) -> Result<u8, ClientError> {
     let search = match cluster.find(Kind::OptimizationJob, of).await? {
         Some(search) => search,
         None => return Err(cluster.not_found(Kind::OptimizationJob, "OptimizationJob", of).await),
@@ -98,7 +97,7 @@ async fn explained(cluster: &Cluster, of: &str, output: Output) -> Result<u8, Cl
     Ok(exit::OK)
 }
 
-async fn all(cluster: &Cluster, format: Format) -> Result<u8, CliError> {
+async fn all(cluster: &Cluster, format: Format) -> Result<u8, ClientError> {
     let searches = cluster.list(Kind::OptimizationJob, "").await?;
     match format {
         Format::Json | Format::Yaml => {
@@ -133,7 +132,7 @@ async fn all(cluster: &Cluster, format: Format) -> Result<u8, CliError> {
     Ok(exit::OK)
 }
 
-async fn one(cluster: &Cluster, of: &str, format: Format) -> Result<u8, CliError> {
+async fn one(cluster: &Cluster, of: &str, format: Format) -> Result<u8, ClientError> {
     let found = cluster.find(Kind::OptimizationJob, of).await?;
     let Some(search) = found else {
         return Err(cluster.not_found(Kind::OptimizationJob, "OptimizationJob", of).await);

@@ -2,10 +2,9 @@
 
 use crate::args::{Cli, Command, RunArgs};
 use crate::exit;
-use crate::near::{did_you_mean, near};
+use api::near::{did_you_mean, near};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
-use std::borrow::Cow;
 use std::ffi::OsString;
 
 /// Words of other tools for what a command does here, and what to say of them.
@@ -51,16 +50,6 @@ Run distributed training from one binary, on a laptop and on Kubernetes.
   trainyard delete JOB                stop it and remove it
   trainyard --help                    all commands and flags
 ";
-
-/// A word as a shell takes it: what we propose to type may have a path with blanks in it.
-pub fn quoted(word: &str) -> Cow<'_, str> {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        Cow::Borrowed(word)
-    } else {
-        Cow::Owned(format!("'{}'", word.replace('\'', r"'\''")))
-    }
-}
 
 /// The command line, or the exit code once it has been told why there is none.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
@@ -371,20 +360,6 @@ mod tests {
             let words: Vec<OsString> = [&["trainyard"], words].concat().into_iter().map(OsString::from).collect();
             let cli = Cli::try_parse_from(&words).expect("it is right");
             assert_eq!(namespace_of_nodes(&cli, &words), None);
-        }
-    }
-
-    #[test]
-    fn words_are_quoted_where_a_shell_would_split_them() {
-        let cases = [
-            ("/a/b-c.py", "/a/b-c.py"),
-            ("my file", "'my file'"),
-            ("it's", r"'it'\''s'"),
-            ("", "''"),
-            ("$HOME", "'$HOME'"),
-        ];
-        for (word, typed) in cases {
-            assert_eq!(quoted(word), typed);
         }
     }
 

@@ -1,8 +1,8 @@
 //! What a user who follows a job reads while it waits: the sentence of `explain`, as soon as it is known and whenever it changes.
 
-use crate::connect::Cluster;
 use crate::facts;
 use crate::view::Phase;
+use client::Cluster;
 use diagnose::{Diagnosis, Reason, diagnose};
 use serde_json::Value;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! `run --warm`, remembered for a folder: reads and writes the file of the home that lists the folders whose runs start warm, one on each
 //! line.
 
-use crate::error::CliError;
+use client::ClientError;
 use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -24,8 +24,8 @@ impl Folders {
     }
 
     /// Adds or removes a folder; whether that changed anything.
-    pub(crate) fn set(&self, folder: &Path, warm: bool) -> Result<bool, CliError> {
-        let failed = |source| CliError::Io { doing: "write", path: self.file.clone(), source };
+    pub(crate) fn set(&self, folder: &Path, warm: bool) -> Result<bool, ClientError> {
+        let failed = |source| ClientError::Io { doing: "write", path: self.file.clone(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.file);
         // two runs may do this at once
         let locked = Flock::lock(file.map_err(failed)?, FlockArg::LockExclusive);

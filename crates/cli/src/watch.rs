@@ -2,14 +2,13 @@
 
 use crate::args::{Global, RunArgs};
 use crate::code::{Code, Start};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
 use crate::exit;
 use crate::follow::Stop;
 use crate::jobs::until;
 use crate::run::Prepared;
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Kind};
 use kube::api::DeleteParams;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ const SOURCES: [&str; 10] = ["py", "pyi", "pyx", "sh", "bash", "toml", "yaml", "
 const IGNORED: [&str; 4] = ["__pycache__", "node_modules", ".venv", "venv"];
 
 /// Runs until Ctrl-C. The job that runs then is deleted, one that has ended stays.
-pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, CliError> {
+pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, ClientError> {
     let mut before: Option<(Cluster, String)> = None;
     loop {
         // before the run: what changes from now on is news
@@ -36,7 +35,7 @@ pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, CliErro
         }
         let prepared = match Prepared::of(args, global).await {
             Ok(prepared) => prepared,
-            Err(error @ CliError::Usage(..)) => {
+            Err(error @ ClientError::Usage(..)) => {
                 eprintln!("{}", error.render());
                 match files.changed_or_stopped().await {
                     Some(file) => eprintln!("\n{} has changed: running again", file.display()),
@@ -69,12 +68,12 @@ pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, CliErro
 }
 
 /// Deletes a job and waits until it and its pods are gone, so that its name and what it held are free.
-async fn remove(cluster: &Cluster, name: &str) -> Result<(), CliError> {
+async fn remove(cluster: &Cluster, name: &str) -> Result<(), ClientError> {
     match cluster.api(Kind::TrainJob).delete(name, &DeleteParams::foreground()).await {
         Ok(_) => until(cluster, Kind::TrainJob, name, |job| job.is_none()).await.map(|_| ()),
         // somebody else was faster
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(CliError::from(error).at(cluster)),
+        Err(error) => Err(ClientError::from(error).at(cluster)),
     }
 }
 
@@ -89,7 +88,7 @@ struct Files {
 
 impl Files {
     /// The script, and the sources in `--workdir`; without it those beside the script and in packages there.
-    fn of(args: &RunArgs) -> Result<Self, CliError> {
+    fn of(args: &RunArgs) -> Result<Self, ClientError> {
         // a script that is away for an instant (editors replace files) is still the one to watch
         let code = Code::find(args);
         let script = match &code {
@@ -105,7 +104,7 @@ impl Files {
         let mut files = Self { roots, whole, known: BTreeMap::new() };
         files.known = files.look();
         if files.known.is_empty() {
-            return Err(CliError::Usage(
+            return Err(ClientError::Usage(
                 ErrorCode::ScriptMissing,
                 "--watch: there is no file to watch; name a script, or --workdir DIR".to_owned(),
             ));

@@ -5,10 +5,8 @@
 
 use crate::up::UpError;
 use cli::args::{BackupArgs, Format, Global, RestoreArgs};
-use cli::codes::ErrorCode;
-use cli::connect::Cluster;
-use cli::error::CliError;
-use cli::home::Home;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Home};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -50,7 +48,7 @@ struct Description {
 
 /// `trainyard backup`: online where a control plane runs.
 pub(crate) async fn backup(args: &BackupArgs, global: &Global) -> Result<u8, UpError> {
-    let home = Home::find(global)?;
+    let home = Home::find(global.home.as_deref())?;
     let file = std::path::absolute(&args.file).map_err(|source| cannot("resolve", &args.file, source))?;
     if file.exists() && !args.force {
         return Err(exists_already(&file));
@@ -181,7 +179,7 @@ pub(crate) async fn running(home: &Home) -> Result<Cluster, UpError> {
         verbose: 0,
         plugin: false,
     };
-    Ok(Cluster::existing(&of_home).await?)
+    Ok(Cluster::existing(&of_home.choice()).await?)
 }
 
 /// All objects of one moment, as a file in `folder` or in the home that has no name: from the control plane that runs, else from the
@@ -204,7 +202,7 @@ async fn copy_database(home: &Home, folder: &Path) -> Result<File, UpError> {
     let cluster = running(home).await?;
     let request = http::Request::get("/trainyard/backup").body(kube::client::Body::empty()).expect("a plain request");
     let api = |error: kube::Error| {
-        CliError::Api(ErrorCode::BackupFailed, format!("the control plane cannot make a backup: {error}"))
+        ClientError::Api(ErrorCode::BackupFailed, format!("the control plane cannot make a backup: {error}"))
     };
     let answer = cluster.client.send(request).await.map_err(api)?;
     let code = answer.status();
@@ -220,7 +218,7 @@ async fn copy_database(home: &Home, folder: &Path) -> Result<File, UpError> {
         out.take(1 << 16).read_to_string(&mut text).map_err(failed)?;
         let status = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
         let message = status["message"].as_str().unwrap_or(&text);
-        return Err(CliError::Api(
+        return Err(ClientError::Api(
             ErrorCode::BackupFailed,
             format!("the control plane cannot make a backup: {message}"),
         )
@@ -293,7 +291,7 @@ fn append_folder(archive: &mut tar::Builder<impl Write>, root: &Path, name: &Pat
 /// `trainyard restore`: puts a backup in the place of what a home holds. Nothing of the home is changed before the backup has been
 /// read as a whole and its database checked.
 pub(crate) fn restore(args: &RestoreArgs, global: &Global) -> Result<u8, UpError> {
-    let home = Home::find(global)?;
+    let home = Home::find(global.home.as_deref())?;
     let database = home.root().join(DATABASE);
     let busy = || {
         UpError::Usage(
@@ -465,5 +463,5 @@ fn beside(folder: &Path) -> PathBuf {
 }
 
 fn cannot(doing: &'static str, path: &Path, source: io::Error) -> UpError {
-    CliError::Io { doing, path: path.to_owned(), source }.into()
+    ClientError::Io { doing, path: path.to_owned(), source }.into()
 }

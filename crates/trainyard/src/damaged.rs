@@ -3,11 +3,9 @@
 use crate::backup::{refuse_unfinished, running};
 use crate::up::UpError;
 use cli::args::{DamagedArgs, Global};
-use cli::codes::ErrorCode;
-use cli::connect::Cluster;
 use cli::damaged::{Row, choose, forgotten, list};
-use cli::error::CliError;
-use cli::home::Home;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Home};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -27,7 +25,7 @@ enum Holder {
 
 /// Lists; drops what `--forget` or `--all` says.
 pub(crate) async fn damaged(args: &DamagedArgs, global: &Global) -> Result<u8, UpError> {
-    let home = Home::find(global)?;
+    let home = Home::find(global.home.as_deref())?;
     let database = home.root().join("store.db");
     let elsewhere = global.kubeconfig.is_some() || global.context.is_some();
     let lock = if elsewhere || !database.exists() { None } else { home.try_lock()? };
@@ -36,7 +34,7 @@ pub(crate) async fn damaged(args: &DamagedArgs, global: &Global) -> Result<u8, U
             refuse_unfinished(&home)?;
             Holder::File(database)
         }
-        None if elsewhere => Holder::Server(Box::new(Cluster::existing(global).await?)),
+        None if elsewhere => Holder::Server(Box::new(Cluster::existing(&global.choice()).await?)),
         None if !database.exists() => Holder::Nobody,
         None => Holder::Server(Box::new(running(&home).await?)),
     };
@@ -102,5 +100,5 @@ fn told(error: &kube::Error) -> UpError {
 }
 
 fn failed(why: String) -> UpError {
-    CliError::Api(ErrorCode::DamagedFailed, why).into()
+    ClientError::Api(ErrorCode::DamagedFailed, why).into()
 }

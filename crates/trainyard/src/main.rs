@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            node::say!("{}", error.render());
+            node::say!("{}", cli::plugin::as_called(&error.render()));
             ExitCode::from(error.exit_code())
         }
     }

@@ -2,10 +2,10 @@
 
 use crate::up::UpError;
 use cli::args::Global;
-use cli::codes::ErrorCode;
-use cli::error::CliError;
 use cli::exit;
 use cli::operator_args::{LogFormat, OperatorArgs, Verbosity};
+use client::ClientError;
+use client::codes::ErrorCode;
 use driver::metrics::Registry;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -141,7 +141,7 @@ async fn connect(global: &Global, within: bool, metrics: Arc<Registry>) -> Resul
         (config, namespace)
     } else {
         let path = global.kubeconfig.clone().unwrap_or_else(|| "$KUBECONFIG".into());
-        let wrong = |source| CliError::Kubeconfig { path: path.clone(), source: Box::new(source) };
+        let wrong = |source| ClientError::Kubeconfig { path: path.clone(), source: Box::new(source) };
         let kubeconfig = match &global.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
             None => Kubeconfig::read(),

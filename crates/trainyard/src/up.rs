@@ -21,6 +21,7 @@ use crate::streams::NodeStreams;
 use crate::tunnels::{AllStreams, Open};
 use crate::usage::NodeUsage;
 use api::config::MpiProfile;
+use api::shell::quoted;
 use apiserver::audit::{Bounds, Log};
 use apiserver::auth::Authenticator;
 use apiserver::delegate::Delegate;
@@ -28,11 +29,10 @@ use apiserver::streams::PodStreams;
 use apiserver::usage::Usage;
 use apiserver::{Check, Options, Server, tls_config};
 use cli::args::{Format, Global, KubeconfigArgs, UpArgs};
-use cli::codes::ErrorCode;
-use cli::error::CliError;
 use cli::exit;
-use cli::home::{Home, Running};
-use cli::usage::quoted;
+use client::ClientError;
+use client::codes::ErrorCode;
+use client::home::{Home, Running};
 use driver::{Driver, Feed, Source};
 use jiff::Timestamp;
 use kube::Client;
@@ -91,7 +91,7 @@ fn refuse_lost_database(home: &Home) -> Result<(), UpError> {
 /// Guarantees: one control plane per home, by a lock that the kernel frees with the process. What it acknowledged is
 /// there after any crash. Pods do not need it: they go on when it stops, and the next start takes them over.
 pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
-    let home = Home::find(global)?;
+    let home = Home::find(global.home.as_deref())?;
     let controllers: Controllers = args
         .controllers
         .parse()
@@ -313,9 +313,9 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
 /// Prints a kubeconfig with a client certificate for the user that is named.
 pub fn kubeconfig_of(args: &KubeconfigArgs, global: &Global) -> Result<u8, UpError> {
     use std::io::Write;
-    let home = Home::find(global)?;
+    let home = Home::find(global.home.as_deref())?;
     let Some(running) = home.running() else {
-        return Err(CliError::NotRunning { home: home.root().to_owned() }.into());
+        return Err(ClientError::NotRunning { home: home.root().to_owned() }.into());
     };
     let user = args.user.as_deref().unwrap_or_default();
     if user.is_empty() {
@@ -330,9 +330,9 @@ pub fn kubeconfig_of(args: &KubeconfigArgs, global: &Global) -> Result<u8, UpErr
 /// Prints the kubeconfig of a node's agent.
 pub async fn kubeconfig_of_node(args: &KubeconfigArgs, global: &Global) -> Result<u8, UpError> {
     use std::io::Write;
-    let home = Home::find(global)?;
+    let home = Home::find(global.home.as_deref())?;
     let Some(running) = home.running() else {
-        return Err(CliError::NotRunning { home: home.root().to_owned() }.into());
+        return Err(ClientError::NotRunning { home: home.root().to_owned() }.into());
     };
     let name = args.node.as_deref().unwrap_or_default();
     let faults = api::names::subdomain_faults(name, false);

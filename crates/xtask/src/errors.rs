@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// Where the pages of codes are.
 const PAGES: &str = "docs/errors/";
 /// Where codes are given out.
-pub const CATALOGUES: [&str; 2] = ["crates/cli/src/codes.rs", "crates/diagnose/src/reason.rs"];
+pub const CATALOGUES: [&str; 2] = ["crates/client/src/codes.rs", "crates/diagnose/src/reason.rs"];
 /// A code that is never given out: documentation and tests show it as one that does not exist.
 const NEVER: &str = "TY9999";
 
@@ -71,7 +71,10 @@ mod tests {
     fn a_code_without_a_page_is_refused() {
         let catalogue = (CATALOGUES[0], "TY0101 NotRunning, TY0102 NotReady");
         let page = ("docs/errors/TY0101.md", "# TY0101");
-        assert_eq!(found(&[catalogue, page]), ["crates/cli/src/codes.rs: TY0102 has no page: docs/errors/TY0102.md"]);
+        assert_eq!(
+            found(&[catalogue, page]),
+            ["crates/client/src/codes.rs: TY0102 has no page: docs/errors/TY0102.md"]
+        );
         assert!(
             found(&[catalogue, page, ("docs/errors/TY0102.md", ""), ("README.md", "TY0101, not TY9999 or TYPE01")])
                 .is_empty()

@@ -9,6 +9,7 @@ pub use machine::*;
 
 use crate::mpijob::args::{MpiJobArgs, OdhArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use client::Choice;
 use std::path::PathBuf;
 
 /// Run distributed training from one binary, on a laptop and on Kubernetes.
@@ -51,6 +52,14 @@ pub struct Global {
     /// Called by kubectl or oc, whose choice of a cluster goes before ours.
     #[arg(skip)]
     pub plugin: bool,
+}
+
+impl Global {
+    /// Which server they lead to.
+    pub fn choice(&self) -> Choice {
+        let Self { home, kubeconfig, context, namespace, verbose: _, plugin } = self.clone();
+        Choice { home, kubeconfig, context, namespace, plugin, warn: |warning| eprintln!("Warning: {warning}") }
+    }
 }
 
 /// How data is printed.

@@ -4,7 +4,8 @@
 //! `UPDATE=1 cargo test -p cli codes` writes it, and the index.
 
 use super::*;
-use diagnose::{Diagnosis, Facts, State, diagnose, remedies_of, said_of};
+use client::codes::{all, is_code};
+use diagnose::{Diagnosis, Facts, Reason, State, diagnose, remedies_of, said_of};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

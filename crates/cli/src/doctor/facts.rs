@@ -1,6 +1,6 @@
 //! The facts that `doctor` judges, each of which may be unknown for want of a right, and the findings that it prints.
 
-use crate::codes::ErrorCode;
+use client::codes::ErrorCode;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;

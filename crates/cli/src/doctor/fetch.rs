@@ -4,10 +4,9 @@ use super::BuiltIn;
 use super::facts::{Account, Facts, Probe, Right, Seen};
 use super::rules::deployed;
 use crate::args::DoctorArgs;
-use crate::connect::Cluster;
-use crate::error::{CliError, is_not_served};
 use crate::view::last_seen;
 use api::object::{meta, text};
+use client::{ClientError, Cluster, is_not_served};
 use futures::StreamExt;
 use http::Request;
 use jiff::{SignedDuration, Timestamp};
@@ -49,7 +48,7 @@ pub(super) async fn facts(
     args: &DoctorArgs,
     only: Option<String>,
     built_in: BuiltIn,
-) -> Result<Facts, CliError> {
+) -> Result<Facts, ClientError> {
     let ask = Ask { client: &cluster.client };
     // the first request tells whether any other makes sense
     let version = match ask.get("/version").await {

@@ -8,11 +8,10 @@ mod rules;
 mod schema;
 
 use crate::args::{DoctorArgs, Format};
-use crate::codes::ErrorCode;
-use crate::connect::Cluster;
-use crate::error::CliError;
 use crate::exit;
 use crate::output;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster};
 use facts::{Finding, Severity};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -38,7 +37,7 @@ pub(crate) async fn doctor(
     args: &DoctorArgs,
     only: Option<String>,
     built_in: BuiltIn,
-) -> Result<u8, CliError> {
+) -> Result<u8, ClientError> {
     let facts = fetch::facts(cluster, args, only, built_in).await?;
     let findings = rules::judge(&facts);
     print(&findings, args.output.output);

@@ -6,18 +6,17 @@ use super::manifest::{check_hosts, check_name};
 use super::state::{State, command, message, workers};
 use super::{find, full_name, name_of, refusal, unfit, wrong};
 use crate::args::{Format, Output};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, value};
-use crate::error::CliError;
 use crate::jobs::until;
 use crate::plugin::as_called;
 use crate::{exit, output};
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Kind, value};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 /// Changes the number of workers.
-pub(crate) async fn scale(cluster: &Cluster, args: &ScaleArgs) -> Result<u8, CliError> {
+pub(crate) async fn scale(cluster: &Cluster, args: &ScaleArgs) -> Result<u8, ClientError> {
     if args.workers < 1 {
         return Err(wrong(format!("--workers {}: must be 1 or more", args.workers)));
     }
@@ -49,7 +48,7 @@ pub(crate) async fn scale(cluster: &Cluster, args: &ScaleArgs) -> Result<u8, Cli
     Ok(exit::OK)
 }
 
-async fn patch(cluster: &Cluster, job: &Value, spec: Value) -> Result<Value, CliError> {
+async fn patch(cluster: &Cluster, job: &Value, spec: Value) -> Result<Value, ClientError> {
     let change = Patch::Merge(json!({"spec": spec}));
     let name = object::meta(job, "name");
     Ok(value(&cluster.api(Kind::MpiJob).patch(name, &PatchParams::default(), &change).await?))
@@ -77,7 +76,7 @@ async fn refused(cluster: &Cluster, name: &str) -> String {
 }
 
 /// Waits for a state. Exit code 0 when reached, 1 when it cannot be reached any more, 124 out of time.
-pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, CliError> {
+pub(crate) async fn wait(cluster: &Cluster, args: &WaitArgs) -> Result<u8, ClientError> {
     let name = name_of(&args.mpijob).unwrap_or(&args.mpijob);
     if args.state != WaitFor::Deleted {
         find(cluster, name).await?;

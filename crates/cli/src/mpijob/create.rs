@@ -5,16 +5,15 @@ use super::manifest::manifest;
 use super::words::for_a_shell;
 use super::{full_name, local, state, wrong};
 use crate::args::{Format, Global};
-use crate::connect::Cluster;
-use crate::error::CliError;
 use crate::{exit, output};
 use api::mpi::{API_VERSION, KIND, PLURAL};
 use api::object;
+use client::{ClientError, Cluster};
 use serde_json::Value;
 use std::io::Read;
 
 /// What a dry run of the client prints, which asks nobody; `None` where a server is needed.
-pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Option<u8>, CliError> {
+pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Option<u8>, ClientError> {
     if let Some(word) = args.command.as_deref().and_then(for_a_shell) {
         eprintln!(
             "note: no shell reads --command, so {word} goes to the program; with a shell: --command \"sh -c '…'\""
@@ -36,7 +35,7 @@ pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Optio
 }
 
 /// Creates the job, or lets the server check it.
-pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global) -> Result<u8, CliError> {
+pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global) -> Result<u8, ClientError> {
     let mut cluster = cluster.clone();
     let job = match &args.file {
         Some(_) => {
@@ -70,7 +69,7 @@ pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global
 }
 
 /// Sends the job. As kubectl does it: a typo in a field is an error and not a default.
-async fn post(cluster: &Cluster, job: &Value, dry_run: bool) -> Result<Value, CliError> {
+async fn post(cluster: &Cluster, job: &Value, dry_run: bool) -> Result<Value, ClientError> {
     let dry_run = if dry_run { "&dryRun=All" } else { "" };
     let request = http::Request::post(format!(
         "/apis/{API_VERSION}/namespaces/{}/{PLURAL}?fieldManager=trainyard&fieldValidation=Strict{dry_run}",
@@ -98,9 +97,9 @@ fn print(job: &Value, args: &CreateArgs) {
 }
 
 /// The one MPIJob of the file.
-fn read(args: &CreateArgs) -> Result<Value, CliError> {
+fn read(args: &CreateArgs) -> Result<Value, ClientError> {
     let path = args.file.as_deref().unwrap_or_else(|| unreachable!("without a file there is nothing to read"));
-    let failed = |source| CliError::Io { doing: "read", path: path.to_owned(), source };
+    let failed = |source| ClientError::Io { doing: "read", path: path.to_owned(), source };
     let mut text = String::new();
     if path.as_os_str() == "-" {
         std::io::stdin().read_to_string(&mut text).map_err(failed)?;

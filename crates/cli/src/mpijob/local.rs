@@ -3,18 +3,18 @@
 use super::args::Implementation;
 use super::manifest::Here;
 use super::wrong;
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::launcher::INHERITED;
 use clap::ValueEnum;
+use client::ClientError;
+use client::codes::ErrorCode;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What pods take over from the caller.
-pub(crate) fn here() -> Result<Here, CliError> {
+pub(crate) fn here() -> Result<Here, ClientError> {
     let directory = std::env::current_dir()
-        .map_err(|source| CliError::Io { doing: "find", path: PathBuf::from("."), source })?
+        .map_err(|source| ClientError::Io { doing: "find", path: PathBuf::from("."), source })?
         .to_string_lossy()
         .into_owned();
     let variables = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
@@ -23,7 +23,7 @@ pub(crate) fn here() -> Result<Here, CliError> {
 
 /// Refuses a job whose mpirun is missing here, or is another MPI's than the job is for. `path`: the launcher's. `from_file`: the job
 /// was not made of flags.
-pub(crate) fn check(implementation: &str, command: &[&str], path: &str, from_file: bool) -> Result<(), CliError> {
+pub(crate) fn check(implementation: &str, command: &[&str], path: &str, from_file: bool) -> Result<(), ClientError> {
     let Some(program) = command.first().filter(|program| {
         let name = Path::new(program).file_name();
         name == Some(OsStr::new("mpirun")) || name == Some(OsStr::new("mpiexec"))
@@ -32,7 +32,7 @@ pub(crate) fn check(implementation: &str, command: &[&str], path: &str, from_fil
     };
     let Some(found) = on_path(program, path) else {
         let told = format!("there is no {program} on this machine: {}", install(implementation));
-        return Err(CliError::Usage(ErrorCode::ProgramMissing, told));
+        return Err(ClientError::Usage(ErrorCode::ProgramMissing, told));
     };
     // a program that says nothing of itself is left to the job
     let said = Command::new(&found).arg("--version").env("PATH", path).stdin(Stdio::null()).output();

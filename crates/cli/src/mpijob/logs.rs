@@ -5,9 +5,6 @@ use super::state::{State, message, workers};
 use super::{find, name_of, refusal};
 use crate::args::which;
 use crate::bytes::{self, Piece, whole};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
 use crate::exit;
 use crate::history::{self, RunOf, Window};
 use crate::logs::is_gone;
@@ -15,6 +12,8 @@ use crate::runs::{Which, no_attempt};
 use crate::view::{byte, why_pending};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, worker};
 use api::object;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Kind};
 use futures::stream::{BoxStream, select};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -30,7 +29,7 @@ use std::time::Duration;
 /// of none.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliError> {
+pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, ClientError> {
     let name = name_of(&args.mpijob).unwrap_or(&args.mpijob);
     let job = find(cluster, name).await?;
     let (_, wanted) = workers(&job);
@@ -41,7 +40,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
             n => format!("it has workers 0 to {}", n.saturating_sub(1)),
         };
         let told = format!("--worker {number}: MPIJob {name:?} has no such worker; {there}");
-        return Err(CliError::Usage(ErrorCode::RankMissing, told));
+        return Err(ClientError::Usage(ErrorCode::RankMissing, told));
     }
     if args.follow {
         return follow(cluster, name, args).await;
@@ -60,7 +59,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
             return Ok(exit::OK);
         }
         if let Some(why) = refusal(cluster, &job).await {
-            return Err(CliError::Api(ErrorCode::NotInPod, format!("MPIJob {name:?} cannot start: {why}")));
+            return Err(ClientError::Api(ErrorCode::NotInPod, format!("MPIJob {name:?} cannot start: {why}")));
         }
         let message = match message(&job) {
             "" => String::new(),
@@ -68,7 +67,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
         };
         let gone = if State::of(&job).is_finished() { "has no pod any more" } else { "has no pod yet" };
         let told = format!("the {whose} of MPIJob {name:?} {gone}; the job is {state}{message}");
-        return Err(CliError::Api(ErrorCode::NotInPod, told));
+        return Err(ClientError::Api(ErrorCode::NotInPod, told));
     };
     if Run::of(&pod).is_none() {
         let why = why_pending(&pod).map(|why| format!(": {why}")).unwrap_or_default();
@@ -81,7 +80,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, CliEr
 }
 
 /// Prints the attempts that are asked for, oldest first.
-async fn attempts(cluster: &Cluster, job: &str, args: &LogsArgs, which: Which) -> Result<u8, CliError> {
+async fn attempts(cluster: &Cluster, job: &str, args: &LogsArgs, which: Which) -> Result<u8, ClientError> {
     let runs = Kept::all(cluster, job, args.worker).await?;
     let most = i64::try_from(runs.len()).unwrap_or(i64::MAX);
     let is_wanted = |number: i64| match which {
@@ -143,7 +142,7 @@ struct Kept {
 
 impl Kept {
     /// All of the launcher, or of a worker, oldest first. Where the server keeps no history: the last of each pod.
-    async fn all(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Vec<Self>, CliError> {
+    async fn all(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Vec<Self>, ClientError> {
         let Some(past) = history::of(cluster, history::Job::Mpi(job)).await? else {
             let mut pods = pods_of(cluster, job, number).await?;
             pods.sort_by_key(|pod| object::meta(pod, "creationTimestamp").to_owned());
@@ -170,12 +169,12 @@ impl Kept {
         Ok(all)
     }
 
-    async fn print_gone(&self, cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), CliError> {
+    async fn print_gone(&self, cluster: &Cluster, job: &str, args: &LogsArgs) -> Result<(), ClientError> {
         eprintln!("pod {} is gone; this is what it printed last", object::meta(&self.pod, "name"));
         self.print(cluster, job, args, "").await
     }
 
-    async fn print(&self, cluster: &Cluster, job: &str, args: &LogsArgs, prefix: &str) -> Result<(), CliError> {
+    async fn print(&self, cluster: &Cluster, job: &str, args: &LogsArgs, prefix: &str) -> Result<(), ClientError> {
         if self.run.log_cut && args.tail.is_none() {
             eprintln!("the beginning of the log is gone: only the newest part of a long log is kept");
         }
@@ -208,7 +207,7 @@ fn main_status(pod: &Value) -> Option<&Value> {
 }
 
 /// The pods of the launcher, or that of a worker.
-async fn pods_of(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Vec<Value>, CliError> {
+async fn pods_of(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Vec<Value>, ClientError> {
     if let Some(number) = number {
         let name = worker(job, number);
         return Ok(cluster.find(Kind::Pod, &name).await?.into_iter().collect());
@@ -217,13 +216,13 @@ async fn pods_of(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Ve
 }
 
 /// The newest pod of the launcher, or that of a worker.
-async fn pod_of(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Option<Value>, CliError> {
+async fn pod_of(cluster: &Cluster, job: &str, number: Option<i32>) -> Result<Option<Value>, ClientError> {
     let pods = pods_of(cluster, job, number).await?;
     Ok(pods.into_iter().max_by_key(|pod| object::meta(pod, "creationTimestamp").to_owned()))
 }
 
 /// Prints lines until the job has ended. Returns the exit code of a launcher that failed.
-async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, CliError> {
+async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, ClientError> {
     let mut printed: BTreeMap<Run, usize> = BTreeMap::new();
     let mut over: Option<Run> = None;
     let mut changes = changes(cluster, name, args.worker);
@@ -245,7 +244,7 @@ async fn follow(cluster: &Cluster, name: &str, args: &LogsArgs) -> Result<u8, Cl
                     continue;
                 }
                 // the control plane may be starting again while the job goes on
-                Err(CliError::Unreachable { .. }) => {}
+                Err(ClientError::Unreachable { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -306,7 +305,7 @@ async fn print(
     args: &LogsArgs,
     follow: bool,
     printed: &mut usize,
-) -> Result<(), CliError> {
+) -> Result<(), ClientError> {
     let name = object::meta(pod, "name");
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let tail_lines = args.tail.filter(|_| *printed == 0);
@@ -320,7 +319,7 @@ async fn print(
     };
     let mut before = *printed;
     loop {
-        let piece = lines.next().await.map_err(|error| CliError::Unreachable {
+        let piece = lines.next().await.map_err(|error| ClientError::Unreachable {
             server: Some(cluster.server.clone()),
             local: cluster.local,
             source: Box::new(error),

@@ -5,12 +5,12 @@
 use super::args::{CreateArgs, Implementation};
 use super::words::words;
 use super::wrong;
-use crate::error::CliError;
 use api::mpi::annotations::{REACHABLE, WAIT_FOR_WORKERS};
 use api::mpi::names::{ROLE_LAUNCHER, ROLE_WORKER, ROOT_SSH_PATH, env, hostfile_fault, worker};
 use api::mpi::{API_VERSION, KIND};
 use api::names::dns1035_faults;
 use api::quantity::Quantity;
+use client::ClientError;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub(crate) struct Here {
 /// The MPIJob. `namespace`: where it is written into it.
 ///
 /// Errors: a flag's value cannot be right; the error names both.
-pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<&Here>) -> Result<Value, CliError> {
+pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<&Here>) -> Result<Value, ClientError> {
     let name = args.name.as_deref().unwrap_or_default();
     let workers = args.workers.unwrap_or_default();
     if workers < 2 {
@@ -117,7 +117,7 @@ pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<
 }
 
 /// Refuses a name that the job's pods could not be called by.
-pub(crate) fn check_name(name: &str, workers: i32) -> Result<(), CliError> {
+pub(crate) fn check_name(name: &str, workers: i32) -> Result<(), ClientError> {
     let last = worker(name, workers.saturating_sub(1));
     if last.len() > NAME_MAX {
         return Err(wrong(format!(
@@ -134,7 +134,7 @@ pub(crate) fn check_name(name: &str, workers: i32) -> Result<(), CliError> {
 }
 
 /// Refuses more workers than the job's ConfigMap has room for.
-pub(crate) fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(), CliError> {
+pub(crate) fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(), ClientError> {
     match hostfile_fault(workers, namespace, name, None) {
         Some(fault) => Err(wrong(format!("--workers {workers}: {fault}"))),
         None => Ok(()),
@@ -142,7 +142,7 @@ pub(crate) fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(
 }
 
 /// What the launcher runs.
-fn command(args: &CreateArgs, ranks: i64, given: &[(String, String)]) -> Result<Vec<String>, CliError> {
+fn command(args: &CreateArgs, ranks: i64, given: &[(String, String)]) -> Result<Vec<String>, ClientError> {
     let text = args.command.as_deref().unwrap_or_default();
     let own = words(text).map_err(|fault| wrong(format!("--command {text:?}: {fault}")))?;
     let Some(program) = own.first().filter(|word| !word.is_empty()) else {
@@ -161,7 +161,7 @@ fn command(args: &CreateArgs, ranks: i64, given: &[(String, String)]) -> Result<
 }
 
 /// `NAME=VALUE`, each once: the last one counts.
-fn variables(flags: &[String]) -> Result<Vec<(String, String)>, CliError> {
+fn variables(flags: &[String]) -> Result<Vec<(String, String)>, ClientError> {
     let mut variables: Vec<(String, String)> = Vec::new();
     for flag in flags {
         let (name, value) = flag.split_once('=').ok_or_else(|| wrong(format!("--env {flag:?}: must be NAME=VALUE")))?;
@@ -183,7 +183,7 @@ fn variable(name: &str, value: &str) -> Value {
     json!({"name": name, "value": value})
 }
 
-fn resources(args: &CreateArgs) -> Result<Map<String, Value>, CliError> {
+fn resources(args: &CreateArgs) -> Result<Map<String, Value>, ClientError> {
     let mut amounts = Map::new();
     for (name, flag) in [("cpu", &args.cpu), ("memory", &args.memory)] {
         let Some(text) = flag else { continue };

@@ -11,28 +11,27 @@ pub(crate) mod state;
 mod words;
 
 use crate::args::{self as job_args, Command, Global};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
-use crate::subject::{JobKind, Named};
+use crate::subject::Named;
 use api::mpi::Reason;
 use api::object;
 use args::{MpiJobArgs, MpiJobCommand};
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, JobKind, Kind};
 use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 /// Carries out a command of `mpijob`.
-pub(crate) async fn execute(args: &MpiJobArgs, global: &Global) -> Result<u8, CliError> {
+pub(crate) async fn execute(args: &MpiJobArgs, global: &Global) -> Result<u8, ClientError> {
     if let MpiJobCommand::Create(args) = &args.command
         && let Some(done) = create::without_server(args, global)?
     {
         return Ok(done);
     }
-    let cluster = Cluster::existing(global).await?;
+    let cluster = Cluster::existing(&global.choice()).await?;
     on(&args.command, &cluster, global).await.map_err(|error| told(error, &cluster))
 }
 
-pub(crate) async fn on(command: &MpiJobCommand, cluster: &Cluster, global: &Global) -> Result<u8, CliError> {
+pub(crate) async fn on(command: &MpiJobCommand, cluster: &Cluster, global: &Global) -> Result<u8, ClientError> {
     match command {
         MpiJobCommand::Create(args) => create::create(cluster, args, global).await,
         MpiJobCommand::Get(args) => show::get(cluster, args).await,
@@ -74,7 +73,7 @@ async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
 }
 
 /// What `mpijob/NAME` asks of a command for TrainJobs; `None` where the job is one, `Some(Err)` where that cannot be asked.
-pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, CliError>> {
+pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, ClientError>> {
     let lacking = |what: &str| Some(Err(wrong(format!("{what} is for TrainJobs; see: trainyard mpijob --help"))));
     Some(Ok(match command {
         Command::Get(given) if matches!(given.job.as_deref(), Some("mpijob" | "mpijobs")) => {
@@ -137,25 +136,25 @@ fn titled(name: &str) -> String {
 }
 
 /// An error, told of MPIJobs and of the server that was asked.
-pub(crate) fn told(error: CliError, cluster: &Cluster) -> CliError {
+pub(crate) fn told(error: ClientError, cluster: &Cluster) -> ClientError {
     match error {
-        CliError::NotServed => CliError::NoMpiJobs,
+        ClientError::NotServed => ClientError::NoMpiJobs,
         error => error.at(cluster),
     }
 }
 
 /// Wrong use.
-fn wrong(text: String) -> CliError {
-    CliError::Usage(ErrorCode::FlagRefused, text)
+fn wrong(text: String) -> ClientError {
+    ClientError::Usage(ErrorCode::FlagRefused, text)
 }
 
 /// A request that does not fit the state of a job.
-fn unfit(text: String) -> CliError {
-    CliError::Api(ErrorCode::NothingToDo, text)
+fn unfit(text: String) -> ClientError {
+    ClientError::Api(ErrorCode::NothingToDo, text)
 }
 
 /// One MPIJob, or the error that says it is not there.
-async fn find(cluster: &Cluster, name: &str) -> Result<Value, CliError> {
+async fn find(cluster: &Cluster, name: &str) -> Result<Value, ClientError> {
     match cluster.find(Kind::MpiJob, name_of(name).unwrap_or(name)).await? {
         Some(job) => Ok(job),
         None => Err(cluster.not_found(Kind::MpiJob, api::mpi::KIND, name).await),
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn named_in(words: &[&str]) -> Option<Result<MpiJobCommand, CliError>> {
+    fn named_in(words: &[&str]) -> Option<Result<MpiJobCommand, ClientError>> {
         named(&job_args::Cli::parse_from([&["trainyard"], words].concat()).command)
     }
 

@@ -4,21 +4,20 @@ use super::args::{GetArgs, NameArgs};
 use super::state::{State, command, message, workers};
 use super::{find, full_name};
 use crate::args::Format;
-use crate::connect::{Cluster, Kind, value};
-use crate::error::CliError;
 use crate::plugin::as_called;
-use crate::usage::quoted;
 use crate::view::{age, container_restarts, last_seen, short_duration, why_pending};
 use crate::{exit, explain, facts, output};
 use api::mpi::names::LABEL_JOB_ROLE;
 use api::object;
+use api::shell::quoted;
+use client::{ClientError, Cluster, Kind, value};
 use diagnose::{Facts, Reason, diagnose};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
 /// Lists MPIJobs, or shows one.
-pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, CliError> {
+pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, ClientError> {
     let jobs = match &args.mpijob {
         Some(name) => vec![find(cluster, name).await?],
         None if args.all_namespaces => {
@@ -70,7 +69,7 @@ fn table(jobs: &[Value], namespaces: bool, wide: bool) {
 }
 
 /// Says why an MPIJob waits, fails or stands still.
-pub(crate) async fn explain(cluster: &Cluster, args: &NameArgs) -> Result<u8, CliError> {
+pub(crate) async fn explain(cluster: &Cluster, args: &NameArgs) -> Result<u8, ClientError> {
     let job = find(cluster, &args.mpijob).await?;
     let facts = facts::of_mpijob(cluster, job).await?;
     let mut diagnosis = diagnose(&facts);
@@ -82,7 +81,7 @@ pub(crate) async fn explain(cluster: &Cluster, args: &NameArgs) -> Result<u8, Cl
 }
 
 /// Shows all about one MPIJob.
-pub(crate) async fn describe(cluster: &Cluster, args: &NameArgs) -> Result<u8, CliError> {
+pub(crate) async fn describe(cluster: &Cluster, args: &NameArgs) -> Result<u8, ClientError> {
     let facts = facts::of_mpijob(cluster, find(cluster, &args.mpijob).await?).await?;
     let diagnosis = diagnose(&facts);
     let Facts { job, pods, events, .. } = facts;

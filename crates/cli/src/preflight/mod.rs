@@ -11,16 +11,15 @@ mod verdict;
 
 use crate::args::RunArgs;
 use crate::code::{Code, PLAIN, Start};
-use crate::codes::ErrorCode;
-use crate::connect::{Cluster, Kind, value};
-use crate::error::CliError;
 use crate::launcher::{Launcher, Setting};
 use crate::manifest::steps;
-use crate::near::did_you_mean;
 use crate::python::{self, Answer, Question};
 use crate::view::{Phase, age};
+use api::near::did_you_mean;
 use api::object;
 use api::trainer::names::LABEL_FRAMEWORK;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster, Kind, value};
 use fit::Wanted;
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -59,13 +58,18 @@ impl<'a> Preflight<'a> {
     /// Looks at the flags and starts to ask the interpreter. `here`: pods are processes of this machine.
     ///
     /// Errors: `Usage` for flags that cannot be meant so.
-    pub(crate) fn begin(args: &'a RunArgs, code: &'a Code, setting: &'a Setting, here: bool) -> Result<Self, CliError> {
+    pub(crate) fn begin(
+        args: &'a RunArgs,
+        code: &'a Code,
+        setting: &'a Setting,
+        here: bool,
+    ) -> Result<Self, ClientError> {
         let mut look = Self { args, code, setting, asked: None };
         if args.no_checks {
             return Ok(look);
         }
         if let Some(fault) = flags::fault(args) {
-            return Err(CliError::Usage(ErrorCode::FlagRefused, fault));
+            return Err(ClientError::Usage(ErrorCode::FlagRefused, fault));
         }
         if here {
             verdict::readable(code, setting, None)?;
@@ -80,7 +84,7 @@ impl<'a> Preflight<'a> {
     }
 
     /// Asks the interpreter that this launcher would use, unless it has been asked already.
-    fn ask(&mut self, launcher: Launcher) -> Result<(), CliError> {
+    fn ask(&mut self, launcher: Launcher) -> Result<(), ClientError> {
         let interpreter = verdict::interpreter(launcher, self.setting)?;
         if self.asked.as_ref().is_some_and(|asked| asked.interpreter == interpreter) {
             return Ok(());
@@ -97,7 +101,7 @@ impl<'a> Preflight<'a> {
     }
 
     /// What the interpreter says: that it runs, that the script is Python.
-    async fn answer(&mut self) -> Result<Option<Python>, CliError> {
+    async fn answer(&mut self) -> Result<Option<Python>, ClientError> {
         let Some(asked) = self.asked.take() else { return Ok(None) };
         let answer = asked.answer.await.expect("asking does not panic");
         let python = Python { interpreter: asked.interpreter, answer: verdict::runs(&self.code.script, answer)? };
@@ -105,7 +109,7 @@ impl<'a> Preflight<'a> {
     }
 
     /// Judges what can be judged before a control plane is started for it.
-    pub(crate) async fn before_the_server(&mut self) -> Result<(), CliError> {
+    pub(crate) async fn before_the_server(&mut self) -> Result<(), ClientError> {
         let Some(python) = self.answer().await? else { return Ok(()) };
         if self.args.runtime.as_deref().is_none_or(|name| name == DEFAULT_RUNTIME)
             && self.chosen(Some(&python)).0 != PLAIN
@@ -143,7 +147,7 @@ impl<'a> Preflight<'a> {
     /// Judges the rest, with what the server knows.
     ///
     /// Errors: `Usage` for what cannot work.
-    pub(crate) async fn ready(mut self, cluster: &Cluster) -> Result<Ready, CliError> {
+    pub(crate) async fn ready(mut self, cluster: &Cluster) -> Result<Ready, ClientError> {
         let python = self.answer().await?;
         let (name, note) = self.chosen(python.as_ref());
         let (found, taken, nodes) = tokio::join!(runtime(cluster, &name), self.taken(cluster), self.machine(cluster));
@@ -165,9 +169,9 @@ impl<'a> Preflight<'a> {
         mut python: Option<Python>,
         taken: Option<String>,
         nodes: &[Value],
-    ) -> Result<(), CliError> {
+    ) -> Result<(), ClientError> {
         if let Some(fault) = taken {
-            return Err(CliError::Usage(ErrorCode::NameTaken, fault));
+            return Err(ClientError::Usage(ErrorCode::NameTaken, fault));
         }
         let framework = object::label(&ready.runtime, LABEL_FRAMEWORK).unwrap_or_default();
         let launcher = Launcher::of(framework);
@@ -217,16 +221,16 @@ impl<'a> Preflight<'a> {
     }
 
     /// Refuses what this machine can never run, and what no name is left for. A cluster may grow, so there it is only said.
-    async fn fits(&self, cluster: &Cluster, ready: &Ready, machine: &[Value]) -> Result<(), CliError> {
+    async fn fits(&self, cluster: &Cluster, ready: &Ready, machine: &[Value]) -> Result<(), ClientError> {
         for step in steps(&ready.runtime) {
             let wanted = Wanted::of(self.args, &ready.runtime, &step);
             let name = self.args.name.as_deref();
             if let Some(fault) = name.and_then(|name| flags::pod_name_fault(name, &step, wanted.nodes)) {
-                return Err(CliError::Usage(ErrorCode::FlagRefused, fault));
+                return Err(ClientError::Usage(ErrorCode::FlagRefused, fault));
             }
             if cluster.local {
                 if let Some(fault) = wanted.fault(machine, machine.len() == 1) {
-                    return Err(CliError::Usage(ErrorCode::DoesNotFit, fault));
+                    return Err(ClientError::Usage(ErrorCode::DoesNotFit, fault));
                 }
             } else if wanted.asks_for_something()
                 && let Ok(nodes) = tokio::time::timeout(NODES_MAX, nodes(cluster)).await
@@ -246,7 +250,7 @@ async fn nodes(cluster: &Cluster) -> Vec<Value> {
 }
 
 /// The runtime that the flag names, the namespace's before the cluster's, with its kind.
-async fn runtime(cluster: &Cluster, name: &str) -> Result<(Value, &'static str), CliError> {
+async fn runtime(cluster: &Cluster, name: &str) -> Result<(Value, &'static str), ClientError> {
     let (own, shared) = tokio::join!(
         cluster.find(Kind::TrainingRuntime, name),
         cluster.find_shared(Kind::ClusterTrainingRuntime, name)
@@ -262,7 +266,7 @@ async fn runtime(cluster: &Cluster, name: &str) -> Result<(Value, &'static str),
     there.extend(cluster.list(Kind::TrainingRuntime, "").await?);
     let meant = did_you_mean(name, there.iter().map(|runtime| object::meta(runtime, "name")));
     let flags = &cluster.flags;
-    Err(CliError::Usage(
+    Err(ClientError::Usage(
         ErrorCode::RuntimeUnknown,
         format!("--runtime {name}: there is no such runtime{meant}\n  see which there are: trainyard runtimes{flags}"),
     ))

@@ -3,10 +3,10 @@
 use super::quoted;
 use crate::args::RunArgs;
 use crate::code::{Code, Start};
-use crate::codes::ErrorCode;
-use crate::error::CliError;
 use crate::launcher::{Launcher, Setting};
 use crate::python::{Answer, Environment, Found, find, interpreter_of, shebang};
+use client::ClientError;
+use client::codes::ErrorCode;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -29,14 +29,14 @@ const TORCH_FAMILY: [&str; 15] = [
     "trl",
 ];
 
-fn refuse(code: ErrorCode, line: String, advice: &str) -> CliError {
-    CliError::Usage(code, if advice.is_empty() { line } else { format!("{line}\n  {advice}") })
+fn refuse(code: ErrorCode, line: String, advice: &str) -> ClientError {
+    ClientError::Usage(code, if advice.is_empty() { line } else { format!("{line}\n  {advice}") })
 }
 
 /// The interpreter that a launcher would use, by the job's PATH.
 ///
 /// Errors: there is none, or none that may be run.
-pub(super) fn interpreter(launcher: Launcher, setting: &Setting) -> Result<PathBuf, CliError> {
+pub(super) fn interpreter(launcher: Launcher, setting: &Setting) -> Result<PathBuf, ClientError> {
     let path = setting.path();
     let look = |program: &str| find(program, &path, &setting.folder);
     if let Some(python) = &setting.python {
@@ -79,7 +79,7 @@ pub(super) fn interpreter(launcher: Launcher, setting: &Setting) -> Result<PathB
 }
 
 /// Whether the interpreter ran and took the script for Python.
-pub(super) fn runs(script: &Path, answer: Result<Answer, String>) -> Result<Answer, CliError> {
+pub(super) fn runs(script: &Path, answer: Result<Answer, String>) -> Result<Answer, ClientError> {
     let answer = answer.map_err(|why| {
         refuse(
             ErrorCode::PythonMissing,
@@ -91,7 +91,7 @@ pub(super) fn runs(script: &Path, answer: Result<Answer, String>) -> Result<Answ
         let line = fault.line.map(|line| format!(", line {line}")).unwrap_or_default();
         let text = if fault.text.is_empty() { String::new() } else { format!("\n    {}", fault.text) };
         let version = answer.environment.as_ref().map_or("", |environment| environment.version.as_str());
-        return Err(CliError::Usage(
+        return Err(ClientError::Usage(
             ErrorCode::ScriptSyntax,
             format!("{}{line}: SyntaxError: {} (Python {version}){text}", script.display(), fault.message),
         ));
@@ -124,7 +124,7 @@ impl Python {
         args: &RunArgs,
         code: &Code,
         setting: &Setting,
-    ) -> Result<(), CliError> {
+    ) -> Result<(), ClientError> {
         let Some(environment) = &self.answer.environment else { return Ok(()) };
         let module = match framework {
             "torchtune" => "torch",
@@ -176,7 +176,7 @@ fn install(environment: &Environment, module: &str, setting: &Setting) -> String
 }
 
 /// Whether the launcher's programs are there.
-pub(super) fn programs(launcher: Launcher, runtime: &str, code: &Code, setting: &Setting) -> Result<(), CliError> {
+pub(super) fn programs(launcher: Launcher, runtime: &str, code: &Code, setting: &Setting) -> Result<(), ClientError> {
     let path = setting.path();
     let look = |program: &str| find(program, &path, &setting.folder);
     let refused = |program: &str, found: Found, need: &str, advice: &str| match found {
@@ -210,7 +210,7 @@ pub(super) fn programs(launcher: Launcher, runtime: &str, code: &Code, setting: 
 /// Whether the pods may read the script and enter their folder. `user`: whose processes they are, where it is not the caller.
 ///
 /// Errors: the file that a user may not read.
-pub(super) fn readable(code: &Code, setting: &Setting, user: Option<u32>) -> Result<(), CliError> {
+pub(super) fn readable(code: &Code, setting: &Setting, user: Option<u32>) -> Result<(), ClientError> {
     let own = nix::unistd::geteuid().as_raw();
     let user = user.filter(|user| *user != own);
     let refused = |path: &Path, what: &str| {

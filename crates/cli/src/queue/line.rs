@@ -1,11 +1,12 @@
 //! The line of waiting jobs: which jobs wait, in which order, and what for. A pure function of objects.
 
 use crate::amounts::{Amounts, add, amounts, held, of_pod, shown, take};
-use crate::subject::{JobKind, is_finished, job_of};
+use crate::subject::{is_finished, job_of};
 use crate::view::Attempts;
 use api::object;
 use api::quantity::Quantity;
 use api::queue_place::AHEAD_MAX;
+use client::JobKind;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

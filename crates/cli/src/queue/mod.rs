@@ -4,8 +4,6 @@ mod line;
 
 use crate::amounts::{Amounts, GPU, shown};
 use crate::args::{Format, ListArgs};
-use crate::connect::{Cluster, Kind};
-use crate::error::CliError;
 use crate::exit;
 use crate::output;
 use api::mpi::names::LABEL_JOB_NAME;
@@ -13,6 +11,7 @@ use api::object;
 use api::queue_place::{self, AHEAD_MAX, QueuePlace};
 use api::take::{self, Take};
 use api::trainer::names::LABEL_JOBSET_NAME;
+use client::{ClientError, Cluster, Kind};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use line::{Facts, KUEUE_QUEUE, Queue};
@@ -23,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
 /// Prints the queue of the namespace.
-pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, CliError> {
+pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, ClientError> {
     let queue = Queue::of(&read(cluster).await?, Timestamp::now());
     match args.output.output {
         Format::Json | Format::Yaml => output::print(&queue.json(), args.output.output),
@@ -64,7 +63,7 @@ fn named(first: &str, more: usize) -> String {
 /// Where a job of the namespace stands; `None` where it is not for the scheduler to place.
 ///
 /// A control plane of our own knows it. Of a cluster the line is made here, from all that waits.
-pub(crate) async fn place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, CliError> {
+pub(crate) async fn place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, ClientError> {
     let path = queue_place::path(&cluster.namespace, job);
     let request = http::Request::get(path).body(Vec::new()).expect("invariant: names are path segments");
     match cluster.client.request::<QueuePlace>(request).await {
@@ -89,7 +88,7 @@ pub(crate) fn told_place(place: &QueuePlace) -> String {
     told
 }
 
-async fn read_place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, CliError> {
+async fn read_place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, ClientError> {
     let mut facts = Facts::default();
     let add = |job| facts.jobs.push(job);
     cluster.each(Kind::TrainJob, false, ListParams::default(), of_job, add).await?;
@@ -165,7 +164,7 @@ fn free(queue: &Queue) -> String {
 }
 
 /// Jobs must be readable; all else is read as far as it may be.
-async fn read(cluster: &Cluster) -> Result<Facts, CliError> {
+async fn read(cluster: &Cluster) -> Result<Facts, ClientError> {
     let list = async |kind: Kind, everywhere: bool, take: fn(&str) -> Take| {
         let mut listed = Vec::new();
         let listing = cluster.each(kind, everywhere, ListParams::default(), take, |object| listed.push(object)).await;

@@ -1,10 +1,10 @@
 //! Clusters and their jobs, read and waited for through the API.
 
 use crate::args::Global;
-use crate::connect::Cluster as Connection;
-use crate::error::CliError;
+use crate::daemon;
 use api::object;
 use api::sky::{Cluster, ClusterNode, cluster_gvk, keys, machine_gvk};
+use client::{ClientError, Cluster as Connection};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -74,14 +74,14 @@ fn resource(gvk: &object::Gvk) -> ApiResource {
 
 impl Sky {
     /// The control plane that flags and environment lead to; it is started where it does not run.
-    pub async fn connect() -> Result<Self, CliError> {
-        let Connection { client, namespace, .. } = Connection::started(&Self::global()).await?;
+    pub async fn connect() -> Result<Self, ClientError> {
+        let Connection { client, namespace, .. } = daemon::cluster(&Self::global()).await?;
         Ok(Self { client, namespace })
     }
 
     /// The same where it runs; nothing is started.
     pub async fn running() -> Option<Self> {
-        let Connection { client, namespace, .. } = Connection::existing(&Self::global()).await.ok()?;
+        let Connection { client, namespace, .. } = Connection::existing(&Self::global().choice()).await.ok()?;
         Some(Self { client, namespace })
     }
 
@@ -130,13 +130,13 @@ impl Sky {
     }
 
     /// The cluster that a user calls so.
-    pub async fn find(&self, shown: &str) -> Result<Option<Found>, CliError> {
+    pub async fn find(&self, shown: &str) -> Result<Option<Found>, ClientError> {
         let found = self.clusters().get_opt(&object_name(shown)).await?;
         Ok(found.as_ref().and_then(Found::of))
     }
 
     /// All clusters, by name.
-    pub async fn all(&self) -> Result<Vec<Found>, CliError> {
+    pub async fn all(&self) -> Result<Vec<Found>, ClientError> {
         let list = self.clusters().list(&ListParams::default()).await?;
         let mut all: Vec<Found> = list.iter().filter_map(Found::of).collect();
         all.sort_by(|a, b| a.shown().cmp(b.shown()));
@@ -144,7 +144,7 @@ impl Sky {
     }
 
     /// The jobs of a cluster, by number.
-    pub async fn jobs(&self, cluster: &str) -> Result<Vec<Job>, CliError> {
+    pub async fn jobs(&self, cluster: &str) -> Result<Vec<Job>, ClientError> {
         let wanted = ListParams::default().labels(&format!("{}={cluster}", keys::CLUSTER));
         let list = self.jobsets().list(&wanted).await?;
         let values: Vec<Value> = list.iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
@@ -152,7 +152,7 @@ impl Sky {
     }
 
     /// Has the providers of these clusters asked how their machines are, and waits for what they say; `false` where one does not say it in time.
-    pub async fn refresh(&self, clusters: &[Found]) -> Result<bool, CliError> {
+    pub async fn refresh(&self, clusters: &[Found]) -> Result<bool, ClientError> {
         let asked = json!({"metadata": {"annotations": {keys::REFRESH: std::process::id().to_string()}}});
         let mut names: Vec<(String, String)> = Vec::new();
         for found in clusters {
@@ -189,7 +189,7 @@ impl Sky {
     }
 
     /// A merge patch of a cluster.
-    pub async fn patch(&self, name: &str, body: Value) -> Result<(), CliError> {
+    pub async fn patch(&self, name: &str, body: Value) -> Result<(), ClientError> {
         self.clusters().patch(name, &PatchParams::default(), &Patch::Merge(body)).await?;
         Ok(())
     }
@@ -200,7 +200,7 @@ impl Sky {
         api: Api<DynamicObject>,
         name: &str,
         mut asked: impl FnMut(Option<&DynamicObject>) -> Option<T>,
-    ) -> Result<T, CliError> {
+    ) -> Result<T, ClientError> {
         let mut states = watch_object(api.clone(), name).boxed();
         loop {
             match states.try_next().await {

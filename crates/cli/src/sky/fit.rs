@@ -2,12 +2,12 @@
 
 use super::clusters::{Found, Sky};
 use super::submit::{Trouble, amount, gpus, said};
-use crate::error::CliError;
 use ::sky::place::describe;
 use ::sky::resources::Resources;
 use ::sky::task::Task;
 use api::quantity::Quantity;
 use api::sky::Candidate;
+use client::ClientError;
 use kube::api::ListParams;
 
 const GIB: f64 = 1_073_741_824.0;
@@ -21,7 +21,7 @@ pub(super) struct Size {
 
 impl Size {
     /// As the Nodes of the cluster say, else as the cluster was asked for.
-    pub async fn of(sky: &Sky, found: &Found) -> Result<Self, CliError> {
+    pub async fn of(sky: &Sky, found: &Found) -> Result<Self, ClientError> {
         let asked = taken(found);
         let names: Vec<&str> = found.cluster.status.nodes.iter().map(|node| node.node.as_str()).collect();
         let listed = match names.as_slice() {

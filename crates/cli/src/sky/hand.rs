@@ -2,13 +2,12 @@
 
 use super::clusters::Sky;
 use super::contexts::Contexts;
-use crate::error::CliError;
-use crate::home::Home;
 use ::sky::pools;
 use ::sky::resources::Resources;
 use ::sky::value::{Map, Value};
 use api::object;
 use api::quantity::Quantity;
+use client::{ClientError, Home};
 use kube::api::ListParams;
 use placement::{Cloud, FreeNode};
 use std::path::Path;
@@ -39,7 +38,7 @@ impl AtHand {
     /// This machine, the pools of a home's file, and the contexts of the kubeconfig. `config`: `~/.sky/config.yaml`.
     pub fn of(home: &Path, config: Option<&Map>) -> Self {
         let kubernetes = config.and_then(|config| config.get("kubernetes")).and_then(Value::as_map).cloned();
-        let own = Home::find(&Sky::global()).map(|own| own.kubeconfig()).unwrap_or_default();
+        let own = Home::find(Sky::global().home.as_deref()).map(|own| own.kubeconfig()).unwrap_or_default();
         let contexts = Contexts::read(kubernetes.as_ref(), &own);
         let mut found = Self { nodes: vec![this_machine()], contexts, kubernetes, ..Self::default() };
         match std::fs::read_to_string(home.join(POOLS)) {
@@ -95,7 +94,7 @@ impl AtHand {
     }
 
     /// Says of hosts what their Nodes say, where machines of clusters run on them.
-    pub async fn look(&mut self, sky: &Sky) -> Result<(), CliError> {
+    pub async fn look(&mut self, sky: &Sky) -> Result<(), ClientError> {
         if self.pools.is_empty() {
             return Ok(());
         }

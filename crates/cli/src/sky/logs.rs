@@ -4,10 +4,10 @@ use super::clusters::{Found, Sky};
 use super::submit::{Trouble, value_error};
 use super::sync;
 use crate::bytes::{self, Piece};
-use crate::error::CliError;
 use api::foreign::visible_line;
 use api::object;
 use api::sky::ClusterPhase;
+use client::ClientError;
 use futures::io::AsyncRead;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -43,7 +43,7 @@ pub(super) fn say(line: &str) {
 }
 
 /// The job as it is now.
-pub(super) async fn job(sky: &Sky, found: &Found, id: u32) -> Result<Option<Job>, CliError> {
+pub(super) async fn job(sky: &Sky, found: &Found, id: u32) -> Result<Option<Job>, ClientError> {
     Ok(sky.jobs(found.name()).await?.into_iter().find(|job| job.id == id))
 }
 
@@ -55,7 +55,7 @@ pub(super) async fn follow(
     id: u32,
     worker: Option<u32>,
     tail: Option<usize>,
-) -> Result<Option<Status>, CliError> {
+) -> Result<Option<Status>, ClientError> {
     let Some(mut now) = job(sky, found, id).await? else { return Ok(None) };
     if now.status.has_ended() {
         print(sky, found, &now, worker, tail).await?;
@@ -153,7 +153,7 @@ async fn last_lines(
     selector: &str,
     worker: Option<u32>,
     tail: usize,
-) -> Result<BTreeMap<String, usize>, CliError> {
+) -> Result<BTreeMap<String, usize>, ClientError> {
     let mut all: Vec<String> = Vec::new();
     let mut told = BTreeMap::new();
     for pod in sky.untyped_pods().list(&ListParams::default().labels(selector)).await? {
@@ -208,8 +208,8 @@ struct Patience {
 
 impl Patience {
     /// Waits a little; the error, where it is another one, or has lasted for too long.
-    async fn wait(&mut self, error: CliError) -> Result<(), CliError> {
-        let CliError::Unreachable { .. } = error else { return Err(error) };
+    async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
+        let ClientError::Unreachable { .. } = error else { return Err(error) };
         if self.since.is_none() {
             eprintln!("the control plane does not answer; the job goes on, and its output follows");
         }
@@ -251,7 +251,7 @@ pub(super) async fn print(
     job: &Job,
     worker: Option<u32>,
     tail: Option<usize>,
-) -> Result<(), CliError> {
+) -> Result<(), ClientError> {
     let written = written(sky, found, job, worker).await?;
     let all: Vec<&str> = written.iter().flat_map(|(_, text)| text.lines()).collect();
     let skip = tail.map_or(0, |tail| all.len().saturating_sub(tail));
@@ -296,7 +296,12 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// What the ranks of a job have written so far, each with the name of its file below a home directory.
-async fn written(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Result<Vec<(String, String)>, CliError> {
+async fn written(
+    sky: &Sky,
+    found: &Found,
+    job: &Job,
+    worker: Option<u32>,
+) -> Result<Vec<(String, String)>, ClientError> {
     let mut all = Vec::new();
     let pods = sky.untyped_pods().list(&ListParams::default().labels(&pods_of(job))).await?;
     for stage in stages(job) {

@@ -2,11 +2,10 @@
 //! configuration that includes them.
 
 use super::clusters::{Found, Sky};
-use crate::error::CliError;
-use crate::home::Home;
 use ::sky::pools::{self, Host};
 use api::object;
 use api::sky::keys;
+use client::{ClientError, Home};
 use kube::api::{DynamicObject, ListParams};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -41,7 +40,8 @@ impl Entries {
     /// Those of the control plane that the environment leads to.
     pub fn here() -> Self {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let of = Home::find(&Sky::global()).map(|of| of.root().display().to_string()).unwrap_or_default();
+        let of =
+            Home::find(Sky::global().home.as_deref()).map(|of| of.root().display().to_string()).unwrap_or_default();
         let first_line = format!("{OURS}{of}\n");
         Self { home, first_line }
     }
@@ -59,7 +59,7 @@ impl Entries {
     ///
     /// # Errors
     /// The API cannot be asked.
-    pub async fn write(&self, sky: &Sky, found: &Found) -> Result<(), CliError> {
+    pub async fn write(&self, sky: &Sky, found: &Found) -> Result<(), ClientError> {
         let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
         let machines = sky.machines().list(&wanted).await?;
         let id = |name: &str| {

@@ -2,12 +2,12 @@
 
 use super::clusters::{Found, Sky};
 use super::{contexts, fit, git, sync, unmet};
-use crate::error::CliError;
 use ::sky::console::Planned;
 use ::sky::resources::Resources;
 use ::sky::task::Task;
 use ::sky::value::{Map, Value as Field};
 use api::sky::{API_VERSION, Accelerators, Candidate, Cluster, ClusterNode, ClusterPhase, PodOptions, keys};
+use client::ClientError;
 use jiff::Timestamp;
 use kube::api::{DynamicObject, PostParams};
 use managed::jobs::{RESOURCES, Submission, whole};
@@ -21,12 +21,12 @@ const CANDIDATES_MAX: usize = 1000;
 
 /// Why a launch did not come to an end: what is said, as the class of SkyPilot's exception and a message.
 pub(super) enum Trouble {
-    Cli(CliError),
+    Cli(ClientError),
     Said(String),
 }
 
-impl From<CliError> for Trouble {
-    fn from(error: CliError) -> Self {
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Self {
         Self::Cli(error)
     }
 }

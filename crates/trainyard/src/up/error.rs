@@ -2,9 +2,9 @@
 
 use crate::pki::PkiError;
 use apiserver::ServeError;
-use cli::codes::ErrorCode;
-use cli::error::CliError;
 use cli::exit;
+use client::ClientError;
+use client::codes::ErrorCode;
 use std::path::PathBuf;
 use trainyard::install::InstallError;
 
@@ -12,7 +12,7 @@ use trainyard::install::InstallError;
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
     #[error(transparent)]
-    Cli(#[from] CliError),
+    Cli(#[from] ClientError),
     #[error("{1}")]
     Usage(ErrorCode, String),
     #[error("cannot listen on {address}")]
@@ -80,7 +80,7 @@ impl UpError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Cli(error) => error.exit_code(),
+            Self::Cli(error) => exit::of(error),
             Self::Usage(..) => exit::USAGE,
             Self::Listen { .. }
             | Self::Store { .. }
@@ -99,7 +99,7 @@ impl UpError {
     pub fn render(&self) -> String {
         match self {
             Self::Cli(error) => error.render(),
-            _ => cli::error::render(self.code(), self, ""),
+            _ => client::render(self.code(), self, ""),
         }
     }
 }
@@ -125,7 +125,7 @@ mod tests {
             (UpError::Audit { path: "/a".into(), source: io() }, "TY0408"),
             (UpError::Print(io()), "TY0410"),
             (UpError::operator(ErrorCode::OperatorSettings)(settings), "TY0601"),
-            (CliError::NotServed.into(), "TY0106"),
+            (ClientError::NotServed.into(), "TY0106"),
         ];
         for (error, code) in errors {
             let rendered = error.render();

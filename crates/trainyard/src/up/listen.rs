@@ -3,8 +3,8 @@
 use super::UpError;
 use crate::pki;
 use cli::args::{StatusServerAt, UpArgs};
-use cli::codes::ErrorCode;
-use cli::home::Home;
+use client::Home;
+use client::codes::ErrorCode;
 use operator::Controllers;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

@@ -28,18 +28,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["api"]),
     ("apiserver", &["api", "clock", "merge", "resource", "store"]),
     ("driver", &["api", "clock", "reconcile"]),
+    ("client", &["api", "diagnose"]),
     ("node", &["api", "clock", "removal"]),
     ("fetch", &[]),
     ("infra", &["api", "managed", "placement", "removal", "sky"]),
     // tier 3
     ("operator", &["api", "driver", "managed", "plan", "reconcile", "workloads"]),
-    ("cli", &["api", "diagnose", "managed", "placement", "sky"]),
+    ("cli", &["api", "client", "diagnose", "managed", "placement", "sky"]),
     (
         "trainyard",
         &[
             "api",
             "apiserver",
             "cli",
+            "client",
             "clock",
             "driver",
             "fetch",

@@ -2,9 +2,9 @@
 
 use super::controllers::whose;
 use super::install;
-use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
 use api::object::{meta, text};
+use client::codes::ErrorCode;
 use serde_json::Value;
 
 /// Groups whose kinds we work with.

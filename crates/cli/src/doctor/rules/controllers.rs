@@ -1,10 +1,10 @@
 //! The controllers of our kinds: their Deployments, and the Leases by which their replicas elect a leader.
 
 use super::{JOBSET, install};
-use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
 use crate::view::short_duration;
 use api::object::{meta, text};
+use client::codes::ErrorCode;
 use jiff::Timestamp;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The server's own checks (`/readyz?verbose`), one by one.
 
-use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
+use client::codes::ErrorCode;
 
 pub(super) fn judge(facts: &Facts) -> Findings {
     let mut found = Findings::new("health");

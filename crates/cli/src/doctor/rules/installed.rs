@@ -1,10 +1,10 @@
 //! Versions, and the kinds that are installed.
 
 use super::{JOBSET, install, some};
-use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
 use crate::doctor::schema;
 use api::object::meta;
+use client::codes::ErrorCode;
 use serde_json::Value;
 
 /// The oldest Kubernetes that Trainer 2.3 supports: 1.31.

@@ -1,15 +1,16 @@
 //! Runtimes that jobs name and that do not exist, and jobs of all kinds, JobSets and pods that stand still.
 
 use super::{KUEUE_QUEUE, deployed, install, some};
-use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
-use crate::subject::{JobKind, is_finished};
+use crate::subject::is_finished;
 use crate::trials::PARENT;
 use crate::view::{Attempts, Phase, condition, short_duration, why_pending};
 use api::mpi::names::LABEL_JOB_NAME;
 use api::object::{self, label, meta, text, uid};
 use api::trainer::annotations::RETRY_AT;
 use api::trainer::names::{LABEL_JOBSET_NAME, MANAGED_BY_TRAINER};
+use client::JobKind;
+use client::codes::ErrorCode;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

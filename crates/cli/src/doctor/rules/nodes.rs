@@ -1,9 +1,9 @@
 //! The machine of a laptop's control plane: which limits it can enforce on pods, and which it cannot.
 
-use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Severity};
 use api::node::{Enforced, LIMITS, Limited};
 use api::object::{annotation, meta};
+use client::codes::ErrorCode;
 
 /// Limits that the kernel does not enforce: a job may use more than it was given, for a moment or for ever.
 pub(super) fn limits(facts: &Facts) -> Findings {

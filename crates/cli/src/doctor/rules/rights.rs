@@ -1,8 +1,9 @@
 //! The rights of this user and of the operator, and the commands that grant the missing ones.
 
 use super::{deployed, install, some};
-use crate::codes::ErrorCode;
 use crate::doctor::facts::{Facts, Findings, Remedy, Right, Seen, Severity};
+use api::shell::quoted;
+use client::codes::ErrorCode;
 use std::collections::BTreeMap;
 
 /// How many missing rights are told one by one.
@@ -89,12 +90,6 @@ fn grant<'a>(user: &str, missing: impl Iterator<Item = &'a Right>) -> Remedy {
         )
     });
     Remedy::why("as an administrator", commands.collect::<Vec<_>>().join(" && "))
-}
-
-/// For a shell.
-fn quoted(word: &str) -> String {
-    let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:@/=".contains(c));
-    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 fn operator(facts: &Facts, found: &mut Findings) {

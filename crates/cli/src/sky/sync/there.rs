@@ -4,11 +4,11 @@
 
 use super::{Entry, Tree};
 use crate::archive::Pieces;
-use crate::error::CliError;
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::submit::dynamic;
 use api::object;
 use api::sky::{ClusterNode, keys};
+use client::ClientError;
 use futures::StreamExt;
 use kube::ResourceExt;
 use kube::api::{AttachParams, DeleteParams, PostParams};
@@ -86,7 +86,7 @@ pub(in crate::sky) async fn send(
 
 /// Starts the pod, and returns its name once it runs.
 async fn start(sky: &Sky, found: &Found, node: &ClusterNode) -> Result<String, String> {
-    let said = |error: CliError| error.to_string();
+    let said = |error: ClientError| error.to_string();
     let object = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {

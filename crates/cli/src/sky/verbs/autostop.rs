@@ -1,10 +1,10 @@
 //! When a cluster stops by itself, from the command line or the task file.
 
-use crate::error::CliError;
 use crate::sky::clusters::Sky;
 use crate::sky::submit::{Trouble, value_error};
 use ::sky::commands::Call;
 use ::sky::resources::Autostop;
+use client::ClientError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) fn autostop(call: &Call, task: Option<&::sky::Task>) -> Result<Option
 }
 
 /// Sets when a cluster stops by itself; idleness counts from now on.
-pub(super) async fn set_autostop(sky: &Sky, name: &str, autostop: Value) -> Result<(), CliError> {
+pub(super) async fn set_autostop(sky: &Sky, name: &str, autostop: Value) -> Result<(), ClientError> {
     sky.patch(name, json!({"spec": {"autostop": since(autostop, Timestamp::now())}})).await
 }
 

@@ -2,7 +2,6 @@
 
 use super::autostop::{autostop, held, holding, set_autostop};
 use super::{Done, End, NOT_FOUND, confirm, missing, misused, refused, say, skipped};
-use crate::error::CliError;
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::fit::{Size, fits, taken};
 use crate::sky::hand::AtHand;
@@ -14,6 +13,7 @@ use crate::sky::words::{as_typed, without_values};
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
 use api::sky::{Candidate, ClusterPhase, Power, keys};
+use client::ClientError;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use managed::jobs::Status;
@@ -162,7 +162,7 @@ fn check_workdir(task: &::sky::Task, world: &World<'_>) -> Result<(), End> {
 }
 
 /// Lets machines that are lost be made anew.
-pub(super) async fn mend(sky: &Sky, found: &Found) -> Result<(), CliError> {
+pub(super) async fn mend(sky: &Sky, found: &Found) -> Result<(), ClientError> {
     let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
     for machine in sky.machines().list(&wanted).await? {
         if machine.data["status"]["phase"] == "Lost" {

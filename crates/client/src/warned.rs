@@ -1,17 +1,17 @@
-//! Warnings of the API server (the header `Warning`), printed as kubectl prints them: each once in a command.
+//! Warnings of the API server (the header `Warning`), each once.
 
 use http::{HeaderMap, Response};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tower::util::MapResponseLayer;
 
-/// A layer of a client that prints the warnings of every answer on stderr.
-pub(crate) fn layer<B>() -> MapResponseLayer<impl Fn(Response<B>) -> Response<B> + Clone> {
+/// A layer of a client that tells the warnings of every answer.
+pub(crate) fn layer<B>(tell: fn(&str)) -> MapResponseLayer<impl Fn(Response<B>) -> Response<B> + Clone> {
     let told: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     MapResponseLayer::new(move |response: Response<B>| {
         for warning in warnings(response.headers()) {
             if told.lock().unwrap_or_else(PoisonError::into_inner).insert(warning.clone()) {
-                eprintln!("Warning: {warning}");
+                tell(&warning);
             }
         }
         response

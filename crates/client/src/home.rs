@@ -1,9 +1,8 @@
 //! The home of a local control plane: the folder with its data, its files by name, and its lock. Several control planes can exist side by
 //! side, one for each home.
 
-use crate::args::Global;
 use crate::codes::ErrorCode;
-use crate::error::CliError;
+use crate::error::ClientError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -36,11 +35,11 @@ pub struct Running {
 
 impl Home {
     /// `--home`, else `$TRAINYARD_HOME`, else `$XDG_DATA_HOME/trainyard`, else `~/.local/share/trainyard`.
-    pub fn find(global: &Global) -> Result<Self, CliError> {
-        let root = match &global.home {
-            Some(home) => std::path::absolute(home).map_err(|source| CliError::Io {
+    pub fn find(home: Option<&Path>) -> Result<Self, ClientError> {
+        let root = match home {
+            Some(home) => std::path::absolute(home).map_err(|source| ClientError::Io {
                 doing: "resolve",
-                path: home.clone(),
+                path: home.to_owned(),
                 source,
             })?,
             None => {
@@ -49,7 +48,7 @@ impl Home {
                 let home = std::env::home_dir().filter(|home| home.is_absolute());
                 let data = data.or_else(|| home.map(|home| home.join(".local/share")));
                 let data = data.ok_or_else(|| {
-                    CliError::Usage(ErrorCode::NoHomeFolder, format!(
+                    ClientError::Usage(ErrorCode::NoHomeFolder, format!(
                         "there is no home directory to keep data in: HOME is not set, and this user (id {}) has none; name a folder: --home DIR or \
                          TRAINYARD_HOME",
                         nix::unistd::getuid()
@@ -96,9 +95,9 @@ impl Home {
 
     /// Makes the directory, for its owner alone. One that is there keeps its mode: it may be more than ours. What is put into it
     /// is for its owner alone in any case.
-    pub fn create(&self) -> Result<(), CliError> {
+    pub fn create(&self) -> Result<(), ClientError> {
         use std::os::unix::fs::DirBuilderExt;
-        let failed = |source| CliError::Io { doing: "create", path: self.root.clone(), source };
+        let failed = |source| ClientError::Io { doing: "create", path: self.root.clone(), source };
         for folder in ["", "node", "pki", "metrics", "history"] {
             let path = self.root.join(folder);
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
@@ -154,7 +153,7 @@ impl Home {
     }
 
     /// Takes the lock for as long as the returned value lives; `None` where another process has it.
-    pub fn try_lock(&self) -> Result<Option<nix::fcntl::Flock<std::fs::File>>, CliError> {
+    pub fn try_lock(&self) -> Result<Option<nix::fcntl::Flock<std::fs::File>>, ClientError> {
         use std::os::unix::fs::OpenOptionsExt;
         let path = self.lock();
         let file = std::fs::OpenOptions::new()
@@ -163,11 +162,11 @@ impl Home {
             .truncate(false)
             .mode(0o600)
             .open(&path)
-            .map_err(|source| CliError::Io { doing: "open", path: path.clone(), source })?;
+            .map_err(|source| ClientError::Io { doing: "open", path: path.clone(), source })?;
         match nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock) {
             Ok(held) => Ok(Some(held)),
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
-            Err((_, error)) => Err(CliError::Io { doing: "lock", path, source: error.into() }),
+            Err((_, error)) => Err(ClientError::Io { doing: "lock", path, source: error.into() }),
         }
     }
 }

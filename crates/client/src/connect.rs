@@ -1,16 +1,14 @@
 //! Connections to an API server: chooses the local control plane or a cluster from flags and environment, and reads objects through it.
 
-use crate::args::Global;
+use crate::choice::Choice;
 use crate::codes::ErrorCode;
-use crate::daemon;
-use crate::error::{CliError, is_not_served};
+use crate::error::{ClientError, is_not_served};
 use crate::home::Home;
-pub use crate::kind::Kind;
-use crate::near::near;
+use crate::kind::{JobKind, Kind};
 use crate::page;
-use crate::subject::JobKind;
-use crate::usage::quoted;
 use crate::warned;
+use api::near::near;
+use api::shell::quoted;
 use api::take::Take;
 use kube::api::{DynamicObject, ListParams};
 use kube::client::ClientBuilder;
@@ -101,27 +99,27 @@ impl Given<'_> {
     }
 }
 
-fn choose(global: &Global) -> Result<Place, CliError> {
-    let default_home = Home::find(&Global { home: None, ..global.clone() });
+fn choose(choice: &Choice) -> Result<Place, ClientError> {
+    let default_home = Home::find(None);
     let environment = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
     let kube = std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.is_file());
-    let home = global.home.as_ref().map(|_| Home::find(global)).transpose()?;
+    let home = choice.home.as_deref().map(|home| Home::find(Some(home))).transpose()?;
     // a command line that names a server needs no home directory
     let unused = PathBuf::new();
     let default_home = match &default_home {
         Ok(home) => Some(home),
-        Err(_) if global.kubeconfig.is_some() || home.is_some() || environment.is_some() => None,
+        Err(_) if choice.kubeconfig.is_some() || home.is_some() || environment.is_some() => None,
         Err(_) => return Err(default_home.expect_err("it is one")),
     };
     let given = Given {
-        kubeconfig: global.kubeconfig.as_deref(),
-        context: global.context.is_some(),
+        kubeconfig: choice.kubeconfig.as_deref(),
+        context: choice.context.is_some(),
         home: home.as_ref().map(Home::root),
         environment: environment.as_deref(),
         default_home: default_home.map_or(unused.as_path(), Home::root),
         default_runs: default_home.is_some_and(|home| home.running().is_some()),
         kube: kube.as_deref(),
-        plugin: global.plugin,
+        plugin: choice.plugin,
     };
     let place = given.choose();
     Ok(match &place {
@@ -135,84 +133,71 @@ fn choose(global: &Global) -> Result<Place, CliError> {
 }
 
 /// Where pods would run, before anything is started for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Where {
+#[derive(Clone, Debug)]
+pub enum Where {
     /// On this machine, whose control plane runs.
     Here,
     /// On this machine, whose control plane has to be started.
-    HereStopped,
+    Stopped(Home),
     /// On a cluster.
     Elsewhere,
 }
 
 /// Where flags and environment lead to.
-pub(crate) fn place(global: &Global) -> Result<Where, CliError> {
-    Ok(match choose(global)? {
-        Place::Home(root) if Home::at(root.clone()).running().is_some() => Where::Here,
-        Place::Home(_) => Where::HereStopped,
+pub fn place(choice: &Choice) -> Result<Where, ClientError> {
+    Ok(match choose(choice)? {
+        Place::Home(root) => {
+            let home = Home::at(root);
+            if home.running().is_some() { Where::Here } else { Where::Stopped(home) }
+        }
         Place::File(_) | Place::Environment => Where::Elsewhere,
     })
 }
 
 impl Cluster {
     /// The cluster that flags and environment lead to; a local control plane must be running.
-    pub async fn existing(global: &Global) -> Result<Self, CliError> {
-        match choose(global)? {
+    pub async fn existing(choice: &Choice) -> Result<Self, ClientError> {
+        match choose(choice)? {
             Place::Home(root) => {
                 let home = Home::at(root);
                 if home.running().is_none() {
-                    return Err(CliError::NotRunning { home: home.root().to_owned() });
+                    return Err(ClientError::NotRunning { home: home.root().to_owned() });
                 }
-                Self::local(global, &home).await
+                Self::local(choice, &home).await
             }
-            place => Self::remote(global, place).await,
+            place => Self::remote(choice, place).await,
         }
     }
 
-    /// As `existing`, but starts the local control plane where it does not run.
-    pub async fn started(global: &Global) -> Result<Self, CliError> {
-        match choose(global)? {
-            Place::Home(root) => {
-                let home = Home::at(root);
-                if home.running().is_none() {
-                    let running = daemon::start(&home, &[], None)?;
-                    eprintln!("started the control plane ({}); stop it with: trainyard down", running.server);
-                }
-                Self::local(global, &home).await
-            }
-            place => Self::remote(global, place).await,
-        }
-    }
-
-    async fn local(global: &Global, home: &Home) -> Result<Self, CliError> {
+    async fn local(choice: &Choice, home: &Home) -> Result<Self, ClientError> {
         let path = home.kubeconfig();
         let kubeconfig = Kubeconfig::read_from(&path)
-            .map_err(|source| CliError::Kubeconfig { path: path.clone(), source: Box::new(source) })?;
+            .map_err(|source| ClientError::Kubeconfig { path: path.clone(), source: Box::new(source) })?;
         let user = std::os::unix::fs::MetadataExt::uid;
         let pods_user = std::fs::metadata(home.lock()).ok().as_ref().map(user);
-        Ok(Self { pods_user, ..Self::from_kubeconfig(global, kubeconfig, path, true).await? })
+        Ok(Self { pods_user, ..Self::from_kubeconfig(choice, kubeconfig, path, true).await? })
     }
 
-    async fn remote(global: &Global, place: Place) -> Result<Self, CliError> {
+    async fn remote(choice: &Choice, place: Place) -> Result<Self, ClientError> {
         let (path, kubeconfig) = match place {
             Place::File(path) => (path.clone(), Kubeconfig::read_from(&path)),
             Place::Home(_) | Place::Environment => ("$KUBECONFIG".into(), Kubeconfig::read()),
         };
         let kubeconfig =
-            kubeconfig.map_err(|source| CliError::Kubeconfig { path: path.clone(), source: Box::new(source) })?;
-        Self::from_kubeconfig(global, kubeconfig, path, false).await
+            kubeconfig.map_err(|source| ClientError::Kubeconfig { path: path.clone(), source: Box::new(source) })?;
+        Self::from_kubeconfig(choice, kubeconfig, path, false).await
     }
 
     async fn from_kubeconfig(
-        global: &Global,
+        choice: &Choice,
         kubeconfig: Kubeconfig,
         path: PathBuf,
         local: bool,
-    ) -> Result<Self, CliError> {
-        let context = context(global, &kubeconfig, &path)?;
+    ) -> Result<Self, ClientError> {
+        let context = context(choice, &kubeconfig, &path)?;
         let home = path.parent().filter(|_| local).map(Path::to_owned);
         let mut kubectl_flags = String::new();
-        if local || global.kubeconfig.is_some() {
+        if local || choice.kubeconfig.is_some() {
             kubectl_flags += &format!(" --kubeconfig {}", path.display());
         }
         if !local {
@@ -221,13 +206,13 @@ impl Cluster {
         let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
-            .map_err(|source| CliError::Kubeconfig { path, source: Box::new(source) })?;
+            .map_err(|source| ClientError::Kubeconfig { path, source: Box::new(source) })?;
         // API servers take the field manager of a write from it: without one, `suspended by unknown`
         config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
-        let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let namespace = choice.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let flags = flags(global);
-        let client = ClientBuilder::try_from(config)?.with_layer(&warned::layer()).build();
+        let flags = flags(choice);
+        let client = ClientBuilder::try_from(config)?.with_layer(&warned::layer(choice.warn)).build();
         Ok(Self { client, namespace, local, pods_user: None, home, server, context, flags, kubectl_flags })
     }
 
@@ -242,17 +227,17 @@ impl Cluster {
     }
 
     /// One object; `None` where it does not exist.
-    pub async fn find(&self, kind: Kind, name: &str) -> Result<Option<Value>, CliError> {
+    pub async fn find(&self, kind: Kind, name: &str) -> Result<Option<Value>, ClientError> {
         found(self.api(kind).get(name).await)
     }
 
     /// One object of a cluster-scoped kind; `None` where it does not exist.
-    pub async fn find_shared(&self, kind: Kind, name: &str) -> Result<Option<Value>, CliError> {
+    pub async fn find_shared(&self, kind: Kind, name: &str) -> Result<Option<Value>, ClientError> {
         found(self.api_all(kind).get(name).await)
     }
 
     /// One TrainJob, or the error that says it is not there.
-    pub async fn job(&self, name: &str) -> Result<Value, CliError> {
+    pub async fn job(&self, name: &str) -> Result<Value, ClientError> {
         let found = self.find(Kind::TrainJob, name).await?;
         match found {
             Some(job) => Ok(job),
@@ -261,7 +246,7 @@ impl Cluster {
     }
 
     /// The error that says that an object is not there, and which may have been meant.
-    pub(crate) async fn not_found(&self, kind: Kind, called: &'static str, name: &str) -> CliError {
+    pub async fn not_found(&self, kind: Kind, called: &'static str, name: &str) -> ClientError {
         let near = match kind {
             Kind::TrainJob => match self.of_other_kind(name).await {
                 Some(other) => other,
@@ -269,7 +254,7 @@ impl Cluster {
             },
             kind => self.like(kind, name).await,
         };
-        CliError::NotFound { kind: called, name: name.to_owned(), namespace: self.namespace.clone(), near }
+        ClientError::NotFound { kind: called, name: name.to_owned(), namespace: self.namespace.clone(), near }
     }
 
     /// Names the job of another kind that has this name. Users without the right to look get `None`.
@@ -299,28 +284,28 @@ impl Cluster {
     }
 
     /// Names of the objects of a kind in our namespace, or of a cluster-scoped kind; the first 500.
-    pub(crate) async fn names(&self, kind: Kind) -> Result<Vec<String>, CliError> {
+    pub async fn names(&self, kind: Kind) -> Result<Vec<String>, ClientError> {
         let api = if kind.is_shared() { self.api_all(kind) } else { self.api(kind) };
         let list = api.list_metadata(&ListParams::default().limit(PAGE)).await?;
         Ok(list.items.into_iter().filter_map(|object| object.metadata.name).collect())
     }
 
     /// All objects of a kind in our namespace with these labels (empty: all).
-    pub async fn list(&self, kind: Kind, labels: &str) -> Result<Vec<Value>, CliError> {
+    pub async fn list(&self, kind: Kind, labels: &str) -> Result<Vec<Value>, ClientError> {
         let parameters = ListParams::default().labels(labels);
         Ok(self.api(kind).list(&parameters).await?.items.iter().map(value).collect())
     }
 
     /// Shows the objects of a kind, of our namespace or of all, one by one: of thousands only a page is in memory, and of each what
     /// `take` says.
-    pub(crate) async fn each(
+    pub async fn each(
         &self,
         kind: Kind,
         everywhere: bool,
         selected: ListParams,
         take: fn(&str) -> Take,
         mut see: impl FnMut(Value),
-    ) -> Result<(), CliError> {
+    ) -> Result<(), ClientError> {
         let api = if everywhere { self.api_all(kind) } else { self.api(kind) };
         let pages = Request::new(api.resource_url());
         let mut parameters = selected.limit(PAGE);
@@ -337,23 +322,23 @@ impl Cluster {
     }
 
     /// The pods of a job.
-    pub async fn pods(&self, job: &str) -> Result<Vec<Value>, CliError> {
+    pub async fn pods(&self, job: &str) -> Result<Vec<Value>, ClientError> {
         self.list(Kind::Pod, &pods_of(job)).await
     }
 }
 
 /// The name of the context to use; it must be one of the kubeconfig's.
-fn context(global: &Global, kubeconfig: &Kubeconfig, path: &Path) -> Result<String, CliError> {
+fn context(choice: &Choice, kubeconfig: &Kubeconfig, path: &Path) -> Result<String, ClientError> {
     let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
     let there = if names.is_empty() { "it has none".to_owned() } else { format!("it has: {}", names.join(", ")) };
     let path = path.display();
-    match global.context.as_deref().or(kubeconfig.current_context.as_deref()).filter(|name| !name.is_empty()) {
+    match choice.context.as_deref().or(kubeconfig.current_context.as_deref()).filter(|name| !name.is_empty()) {
         Some(name) if names.contains(&name) => Ok(name.to_owned()),
-        Some(name) => Err(CliError::Usage(
+        Some(name) => Err(ClientError::Usage(
             ErrorCode::ContextMissing,
             format!("kubeconfig {path} has no context {name:?}; {there}"),
         )),
-        None => Err(CliError::Usage(
+        None => Err(ClientError::Usage(
             ErrorCode::ContextMissing,
             format!("kubeconfig {path} has no current context; choose one: --context NAME; {there}"),
         )),
@@ -361,7 +346,7 @@ fn context(global: &Global, kubeconfig: &Kubeconfig, path: &Path) -> Result<Stri
 }
 
 /// The flags that name a cluster and namespace, as they were given.
-fn flags(global: &Global) -> String {
+fn flags(choice: &Choice) -> String {
     let mut flags = String::new();
     let mut add = |flag: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -370,16 +355,16 @@ fn flags(global: &Global) -> String {
     };
     // what the environment says, it says to the next command, too
     let home =
-        global.home.as_ref().filter(|home| std::env::var_os("TRAINYARD_HOME").as_deref() != Some(home.as_os_str()));
+        choice.home.as_ref().filter(|home| std::env::var_os("TRAINYARD_HOME").as_deref() != Some(home.as_os_str()));
     add("--home", home.map(|path| path.display().to_string()));
-    add("--kubeconfig", global.kubeconfig.as_ref().map(|path| path.display().to_string()));
-    add("--context", global.context.clone());
-    add("-n", global.namespace.clone());
+    add("--kubeconfig", choice.kubeconfig.as_ref().map(|path| path.display().to_string()));
+    add("--context", choice.context.clone());
+    add("-n", choice.namespace.clone());
     flags
 }
 
 /// An object, `None` where it does not exist. That its kind does not exist is an error, which kube's `get_opt` would swallow.
-fn found(answer: Result<DynamicObject, kube::Error>) -> Result<Option<Value>, CliError> {
+fn found(answer: Result<DynamicObject, kube::Error>) -> Result<Option<Value>, ClientError> {
     match answer {
         Ok(object) => Ok(Some(value(&object))),
         Err(kube::Error::Api(status)) if status.code == 404 && !is_not_served(&status) => Ok(None),
@@ -437,25 +422,23 @@ mod tests {
         }
     }
 
-    fn global(words: &[&str]) -> Global {
-        use clap::Parser;
-        crate::args::Cli::parse_from([&["trainyard", "get"], words].concat()).global
-    }
-
     #[test]
     fn a_context_that_is_not_there_is_named_with_those_that_are() {
         let text = "{contexts: [{name: a, context: {cluster: c, user: u}}, {name: b, context: {cluster: c, user: u}}]}";
         let kubeconfig = Kubeconfig::from_yaml(text).expect("it is one");
-        let told =
-            |words: &[&str]| context(&global(words), &kubeconfig, Path::new("/k")).map_err(|error| error.to_string());
-        assert_eq!(told(&["--context", "b"]), Ok("b".to_owned()));
-        let wrong = told(&["--context", "c"]);
+        let told = |name: Option<&str>| {
+            let choice = Choice { context: name.map(str::to_owned), ..Choice::default() };
+            context(&choice, &kubeconfig, Path::new("/k")).map_err(|error| error.to_string())
+        };
+        assert_eq!(told(Some("b")), Ok("b".to_owned()));
+        let wrong = told(Some("c"));
         assert_eq!(wrong, Err("kubeconfig /k has no context \"c\"; it has: a, b".to_owned()));
-        assert!(told(&[]).unwrap_err().contains("has no current context"));
+        assert!(told(None).unwrap_err().contains("has no current context"));
     }
 
     #[test]
     fn proposed_commands_lead_to_the_same_cluster() {
-        assert_eq!(flags(&global(&["--context", "x", "-n", "team"])), " --context x -n team");
+        let choice = Choice { context: Some("x".to_owned()), namespace: Some("team".to_owned()), ..Choice::default() };
+        assert_eq!(flags(&choice), " --context x -n team");
     }
 }

@@ -1,15 +1,13 @@
-//! Errors of the command line: what happened, to which object, what to do next, and the code (`codes`) of each.
+//! Errors of a client: what happened, to which object, what to do next, and the code (`codes`) of each.
 
 use crate::codes::ErrorCode;
 use crate::connect::Cluster;
-use crate::exit;
-use crate::plugin::as_called;
 use api::foreign::visible;
 use std::path::PathBuf;
 
-/// A failed command.
+/// A failed request, or what kept it from being made.
 #[derive(Debug, thiserror::Error)]
-pub enum CliError {
+pub enum ClientError {
     #[error("{1}")]
     Usage(ErrorCode, String),
     #[error("{kind} \"{name}\" not found in namespace \"{namespace}\"")]
@@ -63,18 +61,7 @@ pub enum CliError {
     },
 }
 
-impl CliError {
-    /// The process's exit code.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(..) => exit::USAGE,
-            Self::NotFound { .. } => exit::NOT_FOUND,
-            Self::NotRunning { .. } | Self::NotReady { .. } | Self::Unreachable { .. } => exit::UNREACHABLE,
-            Self::Forbidden { .. } | Self::Unauthorized(_) | Self::NotServed | Self::NoMpiJobs => exit::FAILURE,
-            Self::Api(..) | Self::Io { .. } | Self::Kubeconfig { .. } => exit::FAILURE,
-        }
-    }
-
+impl ClientError {
     /// The code by which documentation and programs know it.
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -117,7 +104,7 @@ impl CliError {
             }
             Self::Io { doing: "create", .. } => "choose another folder: --home DIR or TRAINYARD_HOME".to_owned(),
             Self::NotFound { near, .. } if !near.is_empty() => near.clone(),
-            Self::NotFound { kind: "MPIJob", .. } => as_called("see which there are: trainyard mpijob get"),
+            Self::NotFound { kind: "MPIJob", .. } => "see which there are: trainyard mpijob get".to_owned(),
             Self::NotFound { kind: "TrainJob", .. } => "see which there are: trainyard get".to_owned(),
             Self::NotFound { .. } | Self::Usage(..) | Self::Api(..) | Self::Io { .. } | Self::Kubeconfig { .. } => {
                 String::new()
@@ -126,7 +113,7 @@ impl CliError {
     }
 
     /// The same, told of the server that was asked.
-    pub(crate) fn at(mut self, cluster: &Cluster) -> Self {
+    pub fn at(mut self, cluster: &Cluster) -> Self {
         if let Self::Unreachable { server, local, .. } = &mut self {
             *server = Some(cluster.server.clone());
             *local = cluster.local;
@@ -160,12 +147,12 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 /// Whether an answer 404 means that the path, and so the kind, is unknown, rather than one object.
-pub(crate) fn is_not_served(status: &kube::core::Status) -> bool {
+pub fn is_not_served(status: &kube::core::Status) -> bool {
     let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     status.code == 404 && !named
 }
 
-impl From<kube::Error> for CliError {
+impl From<kube::Error> for ClientError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if is_not_served(&status) => Self::NotServed,
@@ -184,7 +171,7 @@ impl From<kube::Error> for CliError {
 mod tests {
     use super::*;
 
-    fn told(status: serde_json::Value) -> CliError {
+    fn told(status: serde_json::Value) -> ClientError {
         kube::Error::Api(serde_json::from_value(status).expect("a Status")).into()
     }
 
@@ -200,16 +187,16 @@ mod tests {
         let io = || Error::new(ErrorKind::PermissionDenied, "Permission denied (os error 13)");
         let config = || {
             let missing = kube::config::Kubeconfig::read_from("/there/is/no/such/file").expect_err("no such file");
-            CliError::Kubeconfig { path: "/there/is/no/such/file".into(), source: Box::new(missing) }
+            ClientError::Kubeconfig { path: "/there/is/no/such/file".into(), source: Box::new(missing) }
         };
-        let unreachable = |source: kube::Error| CliError::from(source);
+        let unreachable = |source: kube::Error| ClientError::from(source);
         let errors = [
-            CliError::NotRunning { home: "/h".into() },
-            CliError::NotReady { home: "/h".into(), log: "/h/up.log".to_owned() },
-            CliError::NotServed,
-            CliError::Io { doing: "create", path: "/h".into(), source: io() },
-            CliError::Unauthorized("Unauthorized".to_owned()),
-            CliError::NotFound {
+            ClientError::NotRunning { home: "/h".into() },
+            ClientError::NotReady { home: "/h".into(), log: "/h/up.log".to_owned() },
+            ClientError::NotServed,
+            ClientError::Io { doing: "create", path: "/h".into(), source: io() },
+            ClientError::Unauthorized("Unauthorized".to_owned()),
+            ClientError::NotFound {
                 kind: "TrainJob",
                 name: "x".to_owned(),
                 namespace: "default".to_owned(),

@@ -1,0 +1,32 @@
+//! Commands that we propose: their arguments as a shell reads them back.
+
+use std::borrow::Cow;
+
+/// A word as a shell takes it, quoted where it has to be: paths may hold blanks, and names that others chose may hold commands.
+pub fn quoted(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        Cow::Borrowed(word)
+    } else {
+        Cow::Owned(format!("'{}'", word.replace('\'', r"'\''")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_split_them() {
+        let cases = [
+            ("/a/b-c.py", "/a/b-c.py"),
+            ("my file", "'my file'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+            ("$HOME", "'$HOME'"),
+        ];
+        for (word, typed) in cases {
+            assert_eq!(quoted(word), typed);
+        }
+    }
+}

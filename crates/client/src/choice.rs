@@ -1,0 +1,25 @@
+//! Which server a client asks, as its user has said.
+
+use std::path::PathBuf;
+
+/// Which server to ask, and in which namespace. What is absent is chosen as [`crate::Cluster::existing`] says.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The folder of a control plane of this machine.
+    pub home: Option<PathBuf>,
+    pub kubeconfig: Option<PathBuf>,
+    /// Of the kubeconfig; absent: its current one.
+    pub context: Option<String>,
+    /// Absent: the context's, else `default`.
+    pub namespace: Option<String>,
+    /// kubectl or oc has called, whose choice of a cluster goes before ours.
+    pub plugin: bool,
+    /// Is told each warning of the API server, once.
+    pub warn: fn(&str),
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self { home: None, kubeconfig: None, context: None, namespace: None, plugin: false, warn: |_| {} }
+    }
+}
