@@ -14,6 +14,7 @@ pub mod field;
 pub mod foreign;
 pub mod history;
 pub mod job_history;
+pub mod job_kind;
 pub mod jobset;
 pub mod memo;
 pub mod mpi;

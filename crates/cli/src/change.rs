@@ -3,16 +3,18 @@
 use crate::args::{DeleteArgs, Format, ResumeArgs, SuspendArgs};
 use crate::ending::{Ending, wait_for_pods};
 use crate::jobs::until;
-use crate::subject::{Subject, is_finished};
-use crate::trials::PARENT;
 use crate::{exit, output};
+use api::job_kind::JobKind;
 use api::object;
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, JobKind, Kind, value};
+use client::{ClientError, Cluster, Kind, value};
+use facts::Subject;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
+use view::job::is_finished;
+use view::trials::PARENT;
 
 /// How many names are listed before a deletion.
 const NAMED_MAX: usize = 10;
@@ -29,7 +31,7 @@ pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, C
     }
     let parameters = if args.no_wait { DeleteParams::background() } else { DeleteParams::foreground() };
     for job in &jobs {
-        match cluster.api(job.kind.kind()).delete(&job.name, &parameters).await {
+        match cluster.api(job.kind.into()).delete(&job.name, &parameters).await {
             // it ended meanwhile, as trials do with their search
             Err(kube::Error::Api(status)) if status.code == 404 && args.selects() => {}
             done => drop(done?),
@@ -37,7 +39,7 @@ pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, C
     }
     if !args.no_wait {
         for job in &jobs {
-            let gone = until(cluster, job.kind.kind(), &job.name, |object| object.is_none());
+            let gone = until(cluster, job.kind.into(), &job.name, |object| object.is_none());
             match job.pods() {
                 // its pods are counted meanwhile
                 Some(labels) => {
@@ -67,7 +69,7 @@ async fn selected(cluster: &Cluster, args: &DeleteArgs) -> Result<Vec<Subject>, 
     let parameters = ListParams::default().labels(args.selector.as_deref().unwrap_or_default());
     let mut jobs = Vec::new();
     for kind in JobKind::ALL {
-        let listed = match cluster.api(kind.kind()).list(&parameters).await.map_err(ClientError::from) {
+        let listed = match cluster.api(kind.into()).list(&parameters).await.map_err(ClientError::from) {
             // a cluster need not have all kinds
             Err(ClientError::NotServed | ClientError::Forbidden { .. }) if kind != JobKind::Train => continue,
             listed => listed?,
@@ -215,5 +217,5 @@ pub(crate) async fn suspended(
         JobKind::Mpi => json!({"runPolicy": {"suspend": suspend}}),
     };
     let body = Patch::Merge(json!({"spec": spec}));
-    Ok(value(&cluster.api(kind.kind()).patch(job, &PatchParams::default(), &body).await?))
+    Ok(value(&cluster.api(kind.into()).patch(job, &PatchParams::default(), &body).await?))
 }

@@ -1,27 +1,26 @@
 //! `describe`: everything about one job, and why it is pending or failed.
 
 use crate::args::{Format, JobArgs};
-use crate::downloads;
 use crate::exit;
-use crate::explain;
-use crate::facts;
 use crate::output;
-use crate::progress;
 use crate::queue;
 use crate::results;
-use crate::view::{self, Attempts, Phase, RestartCounts, age, container_restarts, final_message, node_rank, step};
 use api::object;
 use client::{ClientError, Cluster};
 use diagnose::{Diagnosis, Facts, Reason};
+use facts::ThisMachine;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use view::downloads;
+use view::progress;
+use view::state::{Attempts, Phase, RestartCounts, age, container_restarts, final_message, node_rank, step};
 
 /// Lines of a failed pod's log that are shown.
 const LOG_TAIL: usize = 15;
 
 pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, ClientError> {
     let job = cluster.job(&args.job).await?;
-    let facts = facts::of(cluster, job.clone()).await?;
+    let facts = facts::of(cluster, job.clone(), &ThisMachine).await?;
     let mut pods: Vec<Value> = facts.pods.iter().filter(|pod| pod.live).map(|pod| pod.pod.clone()).collect();
     pods.sort_by_key(|pod| (node_rank(pod).is_some(), node_rank(pod), step(pod)));
     let events = diagnose::events_of_job(&facts);
@@ -33,13 +32,13 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     let phase = Phase::of(&job);
     let has_no_node = |pod: &Value| object::text(&pod["spec"], "nodeName").is_empty();
     let place = match phase == Phase::Pending && pods.iter().any(has_no_node) {
-        true => queue::place(cluster, &args.job).await?,
+        true => facts::queue::place(cluster, &args.job).await?,
         false => None,
     };
     if matches!(args.output.output, Format::Json | Format::Yaml) {
         let all = json!({
             "job": job, "jobset": jobset, "pods": pods, "events": events,
-            "explanation": [diagnosis.why], "diagnosis": explain::json(&diagnosis),
+            "explanation": [diagnosis.why], "diagnosis": view::explained::json(&diagnosis),
             "queue": place.map(|place| json!({"position": place.position, "overall": place.overall, "ahead": place.ahead})),
             "attempt": attempts.now, "attempts": attempts.most,
             "restarts": {"jobset": counts.jobset, "containers": counts.containers},
@@ -84,7 +83,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     }
     if !matches!(diagnosis.reason, Reason::Complete | Reason::Running) {
         println!("\nWhy:");
-        print!("{}", explain::why(&diagnosis));
+        print!("{}", view::explained::why(&diagnosis));
     }
     println!("\nPods:");
     if pods.is_empty() {
@@ -106,8 +105,8 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
         println!("  none");
     }
     for event in events {
-        let seen = view::last_seen(event).parse::<Timestamp>();
-        let ago = seen.map_or("-".to_owned(), |at| view::short_duration(now.as_second() - at.as_second()));
+        let seen = view::state::last_seen(event).parse::<Timestamp>();
+        let ago = seen.map_or("-".to_owned(), |at| view::state::short_duration(now.as_second() - at.as_second()));
         println!(
             "  {ago:>6}  {:<7}  {:<24}  {}/{}  {}",
             object::text(event, "type"),
@@ -125,7 +124,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
 
 /// The last lines of the process that failed first.
 fn print_last_lines(facts: &Facts, diagnosis: &Diagnosis) {
-    let Some((step, lines)) = explain::last_lines(facts, diagnosis, LOG_TAIL) else { return };
+    let Some((step, lines)) = view::explained::last_lines(facts, diagnosis, LOG_TAIL) else { return };
     println!("\nLast lines of {step}:");
     lines.iter().for_each(|line| println!("  {line}"));
 }

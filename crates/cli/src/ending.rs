@@ -1,7 +1,6 @@
 //! Pods that are still ending: how many, for how long at most, and the wait for them.
 
 use crate::follow::refused;
-use crate::view::processes_per_node;
 use api::object;
 use client::{ClientError, Cluster, Kind, value};
 use futures::StreamExt;
@@ -11,6 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
+use view::state::processes_per_node;
 
 /// How long after a job's end a pod may run that nobody has asked to end: its controller is about to.
 const UNASKED: i64 = 5;

@@ -2,12 +2,11 @@
 
 use crate::args::{ExecArgs, ShellArgs};
 use crate::exit;
-use crate::lines::{Show, Source};
-use crate::subject::Subject;
 use crate::terminal;
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind};
+use facts::{Subject, missing};
 use futures::SinkExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -16,6 +15,7 @@ use serde_json::Value;
 use std::io::IsTerminal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::signal::unix::{SignalKind, signal};
+use view::lines::{Show, Source};
 
 /// Bytes that wait in each direction.
 const BUFFER: usize = 64 * 1024;
@@ -50,7 +50,9 @@ pub(crate) fn where_the_rank_runs(
     command: Vec<String>,
 ) -> Vec<String> {
     let host = object::text(&pod["spec"], "hostname");
-    let Some(place) = cluster.local.then(|| crate::processes::workplace(host, rank)).flatten() else { return command };
+    let Some(place) = cluster.local.then(|| facts::machine::processes::workplace(host, rank)).flatten() else {
+        return command;
+    };
     let Some(folder) = place.folder.to_str() else { return command };
     let begin = r#"cd -- "$1" 2>/dev/null; shift; exec env "$@""#;
     let words = ["sh", "-c", begin, "sh", folder].map(str::to_owned);
@@ -71,7 +73,7 @@ pub(crate) async fn running_pod(
     let pods = cluster.list(Kind::Pod, &labels).await?;
     let show = Show { rank, step: step.map(str::to_owned), ..Show::default() };
     let sources: Vec<Source> = pods.iter().map(|pod| Source::of(pod, 1)).collect();
-    show.check(job, &sources.iter().collect::<Vec<_>>())?;
+    show.check(job, &sources.iter().collect::<Vec<_>>()).map_err(missing)?;
     choose(&show, pods).map_err(|found| {
         let (title, state) = (subject.title(), subject.state());
         ClientError::Usage(
@@ -79,7 +81,7 @@ pub(crate) async fn running_pod(
             match found {
                 Some(pod) => format!(
                     "{} of {title} does not run: its pod {} is {}",
-                    crate::view::step(&pod),
+                    view::state::step(&pod),
                     object::meta(&pod, "name"),
                     pod["status"]["phase"].as_str().unwrap_or("Pending")
                 ),
@@ -96,7 +98,7 @@ pub(crate) async fn running_pod(
 
 /// Of the pods that are wanted the first that runs; else, where there is one, a pod that does not.
 fn choose(show: &Show, mut pods: Vec<Value>) -> Result<Value, Option<Value>> {
-    use crate::view::{node_rank, step};
+    use view::state::{node_rank, step};
     pods.retain(|pod| show.wants_pod(&Source::of(pod, 1)));
     pods.sort_by_key(|pod| (node_rank(pod).is_none(), node_rank(pod), step(pod)));
     match pods.iter().position(is_running) {

@@ -2,18 +2,12 @@
 
 use crate::ending::Ending;
 use crate::exit;
-use crate::history;
-use crate::lines::Line;
-pub(crate) use crate::lines::Show;
-use crate::reader::Reader;
-use crate::runs::{Runs, statuses};
 use crate::screen::Screen;
-use crate::top;
-use crate::view::{self, Phase, short_duration};
-use crate::waiting::Reasons;
 use api::jobset::keys::{JOBSET_UID, RESTART_ATTEMPT};
 use api::object;
 use client::{ClientError, Cluster, Kind, pods_of, value};
+use facts::reader::Reader;
+use facts::{Reasons, history};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
@@ -26,6 +20,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use view::lines::Line;
+pub(crate) use view::lines::Show;
+use view::runs::{Runs, statuses};
+use view::state::{Phase, short_duration};
 
 /// Lines in flight between the readers and the printer; a slow terminal slows the readers, nothing else.
 const LINES_MAX: usize = 1024;
@@ -72,7 +70,9 @@ impl Ended {
     pub(crate) fn exit_code(&self) -> u8 {
         match self.job.as_ref().map(Phase::of) {
             Some(Phase::Complete) => exit::OK,
-            Some(Phase::Failed | Phase::Pending | Phase::Running | Phase::Suspended) => view::exit_code(&self.pods),
+            Some(Phase::Failed | Phase::Pending | Phase::Running | Phase::Suspended) => {
+                view::state::exit_code(&self.pods)
+            }
             None => exit::FAILURE,
         }
     }
@@ -128,7 +128,7 @@ async fn follow_until(
     let mut ending_since = None;
     let mut heard = Instant::now();
     let (mut looked, mut said_at) = (heard, None);
-    let mut reasons = Reasons::new();
+    let mut reasons = Reasons::default();
     let left = loop {
         tokio::select! {
             biased;
@@ -168,7 +168,7 @@ async fn follow_until(
                 looked = Instant::now();
                 let silent = heard.elapsed();
                 if state.as_ref().is_some_and(|job| Phase::of(job) == Phase::Running)
-                    && let Some(note) = silence(job, &cluster.flags, silent, top::is_idle(cluster, job).await)
+                    && let Some(note) = silence(job, &cluster.flags, silent, facts::usage::is_idle(cluster, job).await)
                     && said_at != Some(heard)
                 {
                     said_at = Some(heard);
@@ -220,7 +220,8 @@ async fn follow_until(
 
 /// Whether its controller has seen that it is suspended: before, pods may still be made.
 fn is_suspended(job: &Value) -> bool {
-    Phase::of(job) == Phase::Suspended && view::condition(job, "Suspended").is_some_and(|is| is["status"] == "True")
+    Phase::of(job) == Phase::Suspended
+        && view::state::condition(job, "Suspended").is_some_and(|is| is["status"] == "True")
 }
 
 /// What is said of a job whose ranks have not written for long; nothing where they compute.
@@ -334,6 +335,7 @@ impl<'a> Readers<'a> {
             show: Arc::clone(&self.show),
             seen: watched.subscribe(),
             sender: self.sender.clone(),
+            tell: |note| eprintln!("{note}"),
         };
         self.tasks.spawn(reader.read());
     }

@@ -1,18 +1,16 @@
 //! `get`: a table of jobs of all kinds, or one job.
 
 use crate::args::{Format, GetArgs, SortBy};
-use crate::mpijob::state::{State, message, workers};
-use crate::subject::{Subject, job_of};
 use crate::top::draw;
-use crate::trials;
-use crate::view::{Attempts, RestartCounts, age, container_restarts, final_message};
-use crate::{exit, facts, output, progress};
+use crate::{exit, output};
+use api::job_kind::JobKind;
 use api::object::{self, Key};
 use api::take::{self, Take};
 use api::trainer::names::LABEL_JOBSET_NAME;
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, JobKind, Kind, value};
+use client::{ClientError, Cluster, Kind, value};
 use diagnose::{Reason, Signs};
+use facts::Subject;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -20,6 +18,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
+use view::job::job_of;
+use view::mpijob::{State, message, workers};
+use view::state::{Attempts, RestartCounts, age, container_restarts, final_message};
 
 /// Between two looks of `--watch`.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -69,7 +70,7 @@ async fn objects(cluster: &Cluster, args: &GetArgs, format: Format) -> Result<u8
     let beside = Beside::read(cluster, None, args.all_namespaces, false, now).await;
     let mut jobs: Vec<(JobKind, Value)> = Vec::new();
     for kind in kinds(args).iter().copied() {
-        let api = if args.all_namespaces { cluster.api_all(kind.kind()) } else { cluster.api(kind.kind()) };
+        let api = if args.all_namespaces { cluster.api_all(kind.into()) } else { cluster.api(kind.into()) };
         let parameters = ListParams::default().labels(args.selector.as_deref().unwrap_or_default());
         match api.list(&parameters).await.map_err(ClientError::from) {
             Err(ClientError::NotServed | ClientError::Forbidden { .. }) if kind != JobKind::Train => {}
@@ -282,7 +283,7 @@ impl Beside {
                 State::Created => "Pending".to_owned(),
                 state => state.to_string(),
             },
-            JobKind::Search => trials::state(job).to_owned(),
+            JobKind::Search => view::trials::state(job).to_owned(),
         }
     }
 
@@ -300,7 +301,7 @@ impl Beside {
             object::meta(job, "name").to_owned(),
             state.clone(),
             nodes.map_or("-".to_owned(), |n| n.to_string()),
-            progress::percentage(job).map_or("-".to_owned(), |p| format!("{p}%")),
+            view::progress::percentage(job).map_or("-".to_owned(), |p| format!("{p}%")),
             restarts.to_string(),
             age(job, now),
             object::text(&job["spec"]["runtimeRef"], "name").to_owned(),

@@ -4,16 +4,16 @@ use crate::args::{Format, ListArgs, WaitArgs, WaitFor};
 use crate::exit;
 use crate::follow::refused;
 use crate::output;
-use crate::subject::is_finished;
-use crate::trials;
-use crate::view::{Phase, final_message};
+use api::job_kind::JobKind;
 use api::object;
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, JobKind, Kind, value};
+use client::{ClientError, Cluster, Kind, value};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
+use view::job::is_finished;
+use view::state::{Phase, final_message};
 
 fn name(object: &Value) -> &str {
     object::meta(object, "name")
@@ -67,13 +67,13 @@ pub(crate) async fn until(
 
 /// Waits for a state of a TrainJob or a search. Exit code 0 when reached, 1 when it cannot be reached any more, 124 out of time.
 pub(crate) async fn wait(cluster: &Cluster, of: JobKind, name: &str, args: &WaitArgs) -> Result<u8, ClientError> {
-    let (kind, title) = (of.kind(), of.title());
+    let (kind, title) = (Kind::from(of), of.title());
     if args.state != WaitFor::Deleted && cluster.find(kind, name).await?.is_none() {
         return Err(cluster.not_found(kind, title, name).await);
     }
     let state = |job: &Value| match of {
         JobKind::Train | JobKind::Mpi => Phase::of(job).as_str(),
-        JobKind::Search => trials::state(job),
+        JobKind::Search => view::trials::state(job),
     };
     let is_reached = |job: Option<&Value>| match (args.state, job.map(state)) {
         (WaitFor::Deleted, state) => state.is_none(),

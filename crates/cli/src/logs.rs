@@ -1,20 +1,15 @@
 //! `trainyard logs`: the lines of a job's runs, also when its pods are gone.
 
 use crate::args::{Format, LogsArgs};
-use crate::bytes::{self, Piece};
 use crate::exit;
-use crate::fold::Fold;
 use crate::follow::follow_from;
-use crate::history::{self, RunOf, Window};
-use crate::lines::{Bars, Drawn, Line, Show};
-use crate::marks::Pieces;
 use crate::output::is_fancy;
-use crate::reader::whole_second;
-use crate::runs::{Run, Runs, Which};
-use crate::view::{self, Phase};
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind};
+use facts::history::{self, RunOf, Window};
+use facts::reader::{is_gone, whole_second};
+use facts::{Piece, missing};
 use futures::AsyncBufRead;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -25,6 +20,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
+use view::fold::Fold;
+use view::lines::{Bars, Drawn, Line, Show};
+use view::marks::Pieces;
+use view::runs::{Run, Runs, Which};
+use view::state::Phase;
 
 /// How much later than its start a container may print its first line before we say that lines may be missing.
 const SILENT_MAX: SignedDuration = SignedDuration::from_secs(30);
@@ -61,8 +61,8 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, Clien
         return Ok(ended.exit_code());
     }
     let which = args.which();
-    show.check(&args.job, &runs.sources())?;
-    let chosen = runs.choose(&args.job, which, |source| show.wants_pod(source))?;
+    show.check(&args.job, &runs.sources()).map_err(missing)?;
+    let chosen = runs.choose(&args.job, which, |source| show.wants_pod(source)).map_err(missing)?;
     let mut printer = Printer::new(&show);
     let mut failed = None;
     for run in chosen {
@@ -121,8 +121,8 @@ impl<'a> Printer<'a> {
 
     /// Prints the lines of one run.
     async fn print(&mut self, cluster: &Cluster, job: &str, run: &Run, is_kept: bool) -> Result<(), Unread> {
-        let mut read = bytes::Pieces::new(open(cluster, job, run, self.show, is_kept).await?);
-        let (mut pieces, mut fold) = (Pieces::default(), Fold::new());
+        let mut read = facts::Pieces::new(open(cluster, job, run, self.show, is_kept).await?);
+        let (mut pieces, mut fold) = (Pieces::default(), Fold::default());
         let mut last: VecDeque<String> = VecDeque::new();
         let mut is_first = true;
         loop {
@@ -203,7 +203,7 @@ impl<'a> Printer<'a> {
         if silent > SILENT_MAX {
             eprintln!(
                 "the log of pod {pod} begins {} after its start: what it printed before, if anything, was rotated away by its node",
-                view::short_duration(silent.as_secs())
+                view::state::short_duration(silent.as_secs())
             );
         }
     }
@@ -240,7 +240,7 @@ async fn open(
         ..LogParams::default()
     };
     let pod = cluster.find(Kind::Pod, &run.source.pod).await.map_err(Unread::Other)?.unwrap_or_default();
-    let mut statuses = crate::runs::statuses(&pod);
+    let mut statuses = view::runs::statuses(&pod);
     let now =
         statuses.find(|status| status["name"] == *run.container).and_then(|status| status["restartCount"].as_i64());
     let is_previous = now.is_some_and(|now| now > run.restarts);
@@ -263,11 +263,6 @@ fn say_why_nothing(job: &Value, name: &str, pods: &[Value], runs: &Runs, show: &
     reasons.iter().for_each(|reason| eprintln!("  {reason}"));
 }
 
-/// Whether a log is not there because its pod is not. That a pod's node is gone is said in the same words, with its name.
-pub(crate) fn is_gone(status: &kube::core::Status, pod: &str) -> bool {
-    status.code == 404 && status.details.as_ref().is_none_or(|about| about.name.is_empty() || about.name == pod)
-}
-
 /// Why a pod has no log.
 fn why_silent(pod: &Value) -> Option<String> {
     let unbound = || {
@@ -276,7 +271,7 @@ fn why_silent(pod: &Value) -> Option<String> {
             .is_empty()
             .then(|| format!("pod {name} is on no node, and logs are read from nodes"))
     };
-    view::why_pending(pod).or_else(unbound)
+    view::state::why_pending(pod).or_else(unbound)
 }
 
 #[cfg(test)]

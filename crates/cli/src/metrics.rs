@@ -3,18 +3,18 @@
 use crate::args::{Format, MetricsArgs, MetricsFormat};
 use crate::exit;
 use crate::output;
-use crate::progress;
 use crate::tensorboard;
-use crate::view::{Phase, short_duration};
 use api::foreign::visible_line;
 use api::history;
 use api::object;
 use api::trainer::annotations::METRICS;
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, Kind};
+use client::{ClientError, Cluster};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::path::Path;
+use view::progress;
+use view::state::{Phase, short_duration};
 
 /// Width of a sparkline in characters.
 const SPARK: usize = 32;
@@ -34,7 +34,7 @@ pub(crate) async fn metrics(cluster: &Cluster, args: &MetricsArgs) -> Result<u8,
     for asked in &args.jobs {
         let job = cluster.job(asked).await?;
         let name = object::meta(&job, "name").to_owned();
-        let reports = reports(cluster, &job, &name).await?;
+        let reports = facts::reports::all(cluster, &job, &name, |note| eprintln!("{note}")).await?;
         courses.push(Course { name, job, reports });
     }
     let names = names(courses.iter().flat_map(|course| &course.reports));
@@ -133,67 +133,6 @@ fn silent(course: &Course) {
             "TrainJob \"{name}\" is {state} and has reported nothing; to report metrics, see docs/metrics.md; to read printed ones: run --metric"
         ),
     }
-}
-
-/// All reports of a job, oldest first. Where no history is kept, or it may not be read, the one in the job's status.
-async fn reports(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value>, ClientError> {
-    let path = history::path(object::meta(job, "namespace"), name);
-    let request = http::Request::get(path).body(Vec::new()).expect("names of objects fit into a path");
-    let why = match cluster.client.request::<Value>(request).await {
-        Ok(mut history) => match history["reports"].take() {
-            Value::Array(reports) => return Ok(reports),
-            _ => "its history cannot be read".to_owned(),
-        },
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => match kept(cluster, job, name).await {
-            Ok(reports) if !reports.is_empty() => return Ok(reports),
-            Ok(_) if status.code == 403 => format!("its history may not be read: {}", status.message),
-            Ok(_) => "nobody on this cluster keeps the others".to_owned(),
-            Err(error) => format!("its history cannot be read: {error}"),
-        },
-        Err(error) => return Err(error.into()),
-    };
-    match &job["status"]["trainerStatus"] {
-        Value::Null => Ok(Vec::new()),
-        last => {
-            eprintln!("only the last report of TrainJob \"{name}\" is known: {why}");
-            Ok(vec![last.clone()])
-        }
-    }
-}
-
-/// The reports of a job that are kept, oldest first; empty where none are, or they may not be read.
-pub(crate) async fn kept_reports(cluster: &Cluster, job: &Value) -> Vec<Value> {
-    let name = object::meta(job, "name");
-    let path = history::path(object::meta(job, "namespace"), name);
-    let Ok(request) = http::Request::get(path).body(Vec::new()) else { return Vec::new() };
-    match cluster.client.request::<Value>(request).await {
-        Ok(mut history) => match history["reports"].take() {
-            Value::Array(reports) => reports,
-            _ => Vec::new(),
-        },
-        Err(_) => kept(cluster, job, name).await.unwrap_or_default(),
-    }
-}
-
-/// What a cluster's operator keeps of a job's reports, with the last one, which is in the status before.
-async fn kept(cluster: &Cluster, job: &Value, name: &str) -> Result<Vec<Value>, ClientError> {
-    let Some(map) = cluster.find(Kind::ConfigMap, &history::config_map(name)).await? else { return Ok(Vec::new()) };
-    Ok(course(&map, job))
-}
-
-fn course(map: &Value, job: &Value) -> Vec<Value> {
-    let owners = map["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-    if !owners.into_iter().any(|owner| object::text(owner, "uid") == object::uid(job)) {
-        return Vec::new();
-    }
-    let lines = map["data"][history::REPORTS].as_str().unwrap_or_default().lines();
-    let mut reports: Vec<Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let time = |report: &Value| object::text(report, "lastUpdatedTime").parse::<Timestamp>().ok();
-    let last = &job["status"]["trainerStatus"];
-    if last.is_object() && reports.last().is_none_or(|newest| time(newest) < time(last)) {
-        reports.push(last.clone());
-    }
-    reports
 }
 
 /// The names of all metrics, in the order of their first report.
@@ -351,18 +290,6 @@ mod tests {
     fn report(percent: i64, metrics: &[(&str, &str)]) -> Value {
         let metrics: Vec<Value> = metrics.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
         json!({"lastUpdatedTime": "2026-01-02T03:04:05.500Z", "progressPercentage": percent, "metrics": metrics})
-    }
-
-    #[test]
-    fn a_clusters_history_goes_on_with_the_status() {
-        let report = |second: u32| serde_json::json!({"lastUpdatedTime": format!("2026-01-01T00:00:0{second}Z"), "progressPercentage": second});
-        let lines = format!("{}\n{}\n", report(1), report(2));
-        let map =
-            serde_json::json!({"metadata": {"ownerReferences": [{"uid": "u"}]}, "data": {"reports.jsonl": lines}});
-        let job = |uid: &str, last: u32| serde_json::json!({"metadata": {"uid": uid}, "status": {"trainerStatus": report(last)}});
-        assert_eq!(course(&map, &job("u", 3)), [report(1), report(2), report(3)]);
-        assert_eq!(course(&map, &job("u", 2)), [report(1), report(2)]);
-        assert!(course(&map, &job("other", 3)).is_empty(), "of an earlier job of that name");
     }
 
     #[test]

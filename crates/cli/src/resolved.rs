@@ -1,8 +1,8 @@
 //! Commands about jobs with their names resolved: which kind of job each name means is known before the command begins.
 
 use crate::args::{Command, GetArgs, WaitFor};
-use crate::subject::Subject;
 use client::{ClientError, Cluster};
+use facts::Subject;
 
 /// Replaces each name by the shortest one that says the kind: `NAME` of a TrainJob, `mpijob/NAME`, `optimizationjob/NAME`.
 ///

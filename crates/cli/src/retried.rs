@@ -3,7 +3,6 @@
 
 use crate::output::is_fancy;
 use crate::screen::erase;
-use crate::view::{self, Ending, Phase};
 use api::object;
 use api::trainer::annotations::FAILURE_POLICY;
 use client::{Cluster, Kind, pods_of, value};
@@ -11,6 +10,7 @@ use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use view::state::{Ending, Phase};
 
 /// Kubernetes' own backoff limit, of Jobs that name none (batch/v1).
 const BACKOFF_LIMIT: i64 = 6;
@@ -39,7 +39,7 @@ async fn follow(cluster: &Cluster, name: &str) {
         let Ok(pod) = change else { continue };
         let pod = value(&pod);
         let news: Vec<Ending> =
-            view::failures(&pod).into_iter().filter(|ending| told.insert(key(&pod, ending))).collect();
+            view::state::failures(&pod).into_iter().filter(|ending| told.insert(key(&pod, ending))).collect();
         if news.is_empty() || object::is_terminating(&pod) {
             continue;
         }
@@ -69,7 +69,7 @@ fn key(pod: &Value, ending: &Ending) -> String {
 }
 
 fn sentence(pod: &Value, ending: &Ending, again: &str) -> String {
-    let who = view::ranks(pod).unwrap_or_else(|| view::step(pod));
+    let who = view::state::ranks(pod).unwrap_or_else(|| view::state::step(pod));
     let Ending { container, exit_code, .. } = ending;
     let pod = object::meta(pod, "name");
     format!(
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_failure_names_rank_pod_and_exit_code() {
         let pod = pod("OnFailure");
-        let endings = view::failures(&pod);
+        let endings = view::state::failures(&pod);
         let sentence = sentence(&pod, &endings[0], "Kubernetes does so");
         let start =
             "rank 1 failed: container node of pod train-node-0-1-x ended with exit code 3. Kubernetes does so: this ";
@@ -134,6 +134,6 @@ mod tests {
         let status = &mut later["status"]["containerStatuses"][0];
         status["lastState"] = status["state"].take();
         status["state"] = json!({"running": {}});
-        assert_eq!(key(&pod, &endings[0]), key(&later, &view::failures(&later)[0]));
+        assert_eq!(key(&pod, &endings[0]), key(&later, &view::state::failures(&later)[0]));
     }
 }

@@ -16,18 +16,19 @@ use crate::results;
 use crate::retried;
 use crate::sweep::{self, Search};
 use crate::usage;
-use crate::view::{Phase, condition};
 use crate::warm::Folders;
 use crate::watch;
+use api::job_kind::JobKind;
 use api::names::env_name_faults;
 use api::object;
 use api::trainer::names::LABEL_FRAMEWORK;
 use api::trainer::printed::Patterns;
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, Home, JobKind, Kind, Where};
+use client::{ClientError, Cluster, Home, Kind, Where};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
+use view::state::{Phase, condition};
 
 /// How often, and how long, to look for metrics that the job has printed at its end.
 const PRINTED_POLL: Duration = Duration::from_millis(250);

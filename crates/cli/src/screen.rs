@@ -1,16 +1,16 @@
 //! The display of a followed job: log lines on stdout, its state on stderr.
 
-use crate::downloads::{self, News};
 use crate::exit;
-use crate::lines::{Bars, Line, Show};
 use crate::output::is_fancy;
-use crate::progress;
-use crate::view::{self, Attempts, Phase, step};
 use api::foreign::visible;
 use api::object;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
+use view::downloads::{self, News};
+use view::lines::{Bars, Line, Show};
+use view::progress;
+use view::state::{Attempts, Phase, step};
 
 /// Columns of a terminal that does not say.
 const COLUMNS: usize = 80;
@@ -169,8 +169,8 @@ impl<'a> Screen<'a> {
     /// Says once why a pod cannot start, and each time that a container is tried again.
     pub(crate) fn note_pending<'p>(&mut self, pods: impl Iterator<Item = &'p Value>) {
         for pod in pods.filter(|pod| !object::is_terminating(pod)) {
-            let waits = view::why_pending(pod).map(|reason| format!("waiting: {reason}"));
-            let again = view::restarts(pod).into_iter().map(|text| format!("{}: {text}", step(pod)));
+            let waits = view::state::why_pending(pod).map(|reason| format!("waiting: {reason}"));
+            let again = view::state::restarts(pod).into_iter().map(|text| format!("{}: {text}", step(pod)));
             waits.into_iter().chain(again).for_each(|note| self.say_once(note));
         }
     }

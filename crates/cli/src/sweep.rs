@@ -5,8 +5,6 @@ use crate::create::{What, create};
 use crate::exit;
 use crate::output;
 use crate::run::Prepared;
-use crate::trials::{PARENT, Trial, state, summary};
-use crate::view::{Phase, condition};
 use api::object;
 use api::trainer::API_VERSION;
 use client::codes::ErrorCode;
@@ -14,6 +12,8 @@ use client::{ClientError, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
+use view::state::{Phase, condition};
+use view::trials::{PARENT, Trial, state, summary};
 
 /// Upstream's bound on trials, and on values of a parameter.
 const TRIALS_MAX: usize = 100;

@@ -1,19 +1,16 @@
 //! `trials`: lists searches (OptimizationJobs), or the trials of one with their results.
 
 use crate::args::{Command, Format, Output, TrialsArgs};
-use crate::subject::{Named, Subject};
-use crate::view::{Phase, age, condition};
-use crate::{exit, explain, facts, jobs, output};
+use crate::{exit, jobs, output};
+use api::job_kind::JobKind;
 use api::object;
-use client::{ClientError, Cluster, JobKind, Kind};
+use client::{ClientError, Cluster, Kind};
 use diagnose::diagnose;
+use facts::{Named, Subject, ThisMachine};
 use jiff::Timestamp;
-use serde_json::{Value, json};
-
-/// Label of a trial's TrainJob: its OptimizationJob.
-pub(crate) const PARENT: &str = "trainyard.dev/optimizationjob";
-/// Annotation of a trial's TrainJob: its values.
-const PARAMETERS: &str = "trainyard.dev/optimization-parameters";
+use serde_json::json;
+use view::state::{Phase, age, condition};
+use view::trials::{PARENT, Trial, list, metric, name, state, summary};
 
 /// Lists searches, or the trials of one.
 pub(crate) async fn trials(cluster: &Cluster, args: &TrialsArgs) -> Result<u8, ClientError> {
@@ -76,21 +73,23 @@ async fn explained(cluster: &Cluster, of: &str, output: Output) -> Result<u8, Cl
     let decisive = trials.iter().find(|trial| trial.phase == Phase::Failed);
     let decisive = decisive.or_else(|| trials.iter().find(|trial| !trial.phase.is_finished()));
     let diagnosis = match decisive {
-        Some(trial) => Some((name(trial.object), diagnose(&facts::of(cluster, trial.object.clone()).await?))),
+        Some(trial) => {
+            Some((name(trial.object), diagnose(&facts::of(cluster, trial.object.clone(), &ThisMachine).await?)))
+        }
         None => None,
     };
     match output.output {
         format @ (Format::Json | Format::Yaml) => {
             let trial = diagnosis.as_ref().map(|(name, _)| *name);
-            let why = diagnosis.as_ref().map(|(_, diagnosis)| explain::json(diagnosis));
+            let why = diagnosis.as_ref().map(|(_, diagnosis)| view::explained::json(diagnosis));
             let state = state(&search);
             output::print(&json!({"name": of, "state": state, "why": told, "trial": trial, "diagnosis": why}), format);
         }
         Format::Name => println!("{}", state(&search)),
         Format::Table | Format::Wide => {
-            print!("{of}: {}\n{}", state(&search).to_lowercase(), explain::wrapped(&told, 2));
+            print!("{of}: {}\n{}", state(&search).to_lowercase(), view::explained::wrapped(&told, 2));
             if let Some((name, diagnosis)) = diagnosis {
-                print!("\n{}", explain::text(name, &diagnosis));
+                print!("\n{}", view::explained::text(name, &diagnosis));
             }
         }
     }
@@ -171,122 +170,4 @@ async fn one(cluster: &Cluster, of: &str, format: Format) -> Result<u8, ClientEr
         }
     }
     Ok(exit::OK)
-}
-
-/// A search and its trials, as JSON.
-pub(crate) fn summary(search: &Value, trials: &[Trial<'_>]) -> Value {
-    let trials: Vec<Value> = trials.iter().map(|trial| trial.json(search)).collect();
-    json!({
-        "name": name(search), "state": state(search), "metric": metric(search),
-        "direction": search["spec"]["objectives"][0]["direction"], "trials": trials,
-    })
-}
-
-/// One trial's TrainJob.
-pub(crate) struct Trial<'a> {
-    pub object: &'a Value,
-    pub index: usize,
-    pub phase: Phase,
-    /// The objective, as it was reported.
-    pub value: Option<String>,
-    /// `name` and `value` of each parameter.
-    parameters: Vec<Value>,
-}
-
-impl<'a> Trial<'a> {
-    /// A TrainJob as a trial of this search, if it is one.
-    pub(crate) fn of(object: &'a Value, search: &Value) -> Option<Self> {
-        let owner = object::controller_of(object)?;
-        let (_, index) = name(object).rsplit_once('-').filter(|_| object::text(owner, "uid") == object::uid(search))?;
-        let metrics = list(&object["status"]["trainerStatus"], "metrics");
-        let reported = metrics.iter().find(|given| object::text(given, "name") == metric(search));
-        let parameters = object::annotation(object, PARAMETERS).and_then(|text| serde_json::from_str(text).ok());
-        Some(Self {
-            object,
-            index: index.parse().ok()?,
-            phase: Phase::of(object),
-            value: reported.map(|metric| object::text(metric, "value").to_owned()),
-            parameters: parameters.unwrap_or_default(),
-        })
-    }
-
-    pub(crate) fn is_best(&self, search: &Value) -> bool {
-        search["status"]["result"]["trainJobName"] == name(self.object)
-    }
-
-    /// A parameter's value.
-    pub(crate) fn told(&self, parameter: &str) -> String {
-        let told = self.parameters.iter().find(|told| object::text(told, "name") == parameter);
-        told.map_or("-".to_owned(), |told| object::text(told, "value").to_owned())
-    }
-
-    /// Its state; a trial that is complete and has not reported the objective counts as failed.
-    fn told_state(&self) -> String {
-        match self.phase {
-            Phase::Complete if self.value.is_none() => "Complete (no report)".to_owned(),
-            phase => phase.as_str().to_owned(),
-        }
-    }
-
-    fn json(&self, search: &Value) -> Value {
-        json!({
-            "name": name(self.object), "state": self.phase.as_str(), "value": self.value,
-            "parameters": self.parameters, "best": self.is_best(search),
-        })
-    }
-}
-
-fn name(object: &Value) -> &str {
-    object::meta(object, "name")
-}
-
-/// The metric that decides.
-fn metric(search: &Value) -> &str {
-    object::text(&search["spec"]["objectives"][0], "metric")
-}
-
-pub(crate) fn state(search: &Value) -> &'static str {
-    let is_true = |kind| condition(search, kind).is_some_and(|found| found["status"] == "True");
-    match (is_true("Complete"), is_true("Failed"), is_true("Created")) {
-        (true, _, _) => "Complete",
-        (_, true, _) => "Failed",
-        (_, _, true) => "Running",
-        (false, false, false) => "Pending",
-    }
-}
-
-fn list<'a>(value: &'a Value, member: &str) -> &'a [Value] {
-    value.get(member).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn trials_are_those_that_the_search_controls() {
-        let search = json!({
-            "metadata": {"name": "s", "uid": "u"}, "spec": {"objectives": [{"metric": "loss"}]},
-            "status": {"conditions": [{"type": "Created", "status": "True"}], "result": {"trainJobName": "s-trial-3"}},
-        });
-        let told = json!([{"name": "lr", "value": "0.1"}]).to_string();
-        let trial = |uid: &str| {
-            json!({
-                "metadata": {"name": "s-trial-3", "annotations": {PARAMETERS: told},
-                    "ownerReferences": [{"uid": uid, "controller": true}]},
-                "status": {"trainerStatus": {"metrics": [{"name": "loss", "value": "0.5"}]},
-                    "conditions": [{"type": "Complete", "status": "True"}]},
-            })
-        };
-        assert!(Trial::of(&trial("other"), &search).is_none());
-        let object = trial("u");
-        let trial = Trial::of(&object, &search).expect("it is one");
-        assert_eq!((trial.index, trial.told("lr"), trial.told("x")), (3, "0.1".to_owned(), "-".to_owned()));
-        assert_eq!(
-            trial.json(&search),
-            json!({"name": "s-trial-3", "state": "Complete", "value": "0.5", "best": true,
-                "parameters": [{"name": "lr", "value": "0.1"}]})
-        );
-        assert_eq!((state(&search), state(&json!({}))), ("Running", "Pending"));
-    }
 }

@@ -4,9 +4,10 @@ use crate::choice::Choice;
 use crate::codes::ErrorCode;
 use crate::error::{ClientError, is_not_served};
 use crate::home::Home;
-use crate::kind::{JobKind, Kind};
+use crate::kind::Kind;
 use crate::page;
 use crate::warned;
+use api::job_kind::JobKind;
 use api::near::near;
 use api::shell::quoted;
 use api::take::Take;
@@ -260,7 +261,7 @@ impl Cluster {
     /// Names the job of another kind that has this name. Users without the right to look get `None`.
     async fn of_other_kind(&self, name: &str) -> Option<String> {
         for kind in [JobKind::Mpi, JobKind::Search] {
-            if matches!(self.find(kind.kind(), name).await, Ok(Some(_))) {
+            if matches!(self.find(kind.into(), name).await, Ok(Some(_))) {
                 let article = if kind == JobKind::Mpi { "an MPIJob" } else { "a search" };
                 return Some(format!("there is {article} of this name: {}", kind.short_name(name)));
             }

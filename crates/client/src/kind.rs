@@ -1,5 +1,6 @@
 //! The kinds of objects that the command line looks at, and where an API server has them.
 
+use api::job_kind::JobKind;
 use api::object::Gvk;
 use kube::core::ApiResource;
 
@@ -57,70 +58,12 @@ impl Kind {
     }
 }
 
-/// The kinds of jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobKind {
-    Train,
-    Mpi,
-    /// A search for parameters, whose trials are TrainJobs.
-    Search,
-}
-
-impl JobKind {
-    /// In the order in which a bare name is looked up.
-    pub const ALL: [Self; 3] = [Self::Train, Self::Mpi, Self::Search];
-
-    pub fn kind(self) -> Kind {
-        match self {
-            Self::Train => Kind::TrainJob,
-            Self::Mpi => Kind::MpiJob,
-            Self::Search => Kind::OptimizationJob,
+impl From<JobKind> for Kind {
+    fn from(kind: JobKind) -> Self {
+        match kind {
+            JobKind::Train => Self::TrainJob,
+            JobKind::Mpi => Self::MpiJob,
+            JobKind::Search => Self::OptimizationJob,
         }
-    }
-
-    /// As messages call it.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Train => "TrainJob",
-            Self::Mpi => api::mpi::KIND,
-            Self::Search => "OptimizationJob",
-        }
-    }
-
-    pub fn singular(self) -> &'static str {
-        match self {
-            Self::Train => "trainjob",
-            Self::Mpi => "mpijob",
-            Self::Search => "optimizationjob",
-        }
-    }
-
-    pub fn group(self) -> &'static str {
-        match self {
-            Self::Train | Self::Search => api::trainer::GROUP,
-            Self::Mpi => api::mpi::GROUP,
-        }
-    }
-
-    /// `trainjob.trainer.kubeflow.org/NAME`: what answers print and every command accepts.
-    pub fn full_name(self, name: &str) -> String {
-        format!("{}.{}/{name}", self.singular(), self.group())
-    }
-
-    /// The shortest name that every command accepts and no other kind can have.
-    pub fn short_name(self, name: &str) -> String {
-        match self {
-            Self::Train => name.to_owned(),
-            Self::Mpi | Self::Search => format!("{}/{name}", self.singular()),
-        }
-    }
-
-    /// The kind of this word: singular, plural, or either with its group, in any case.
-    pub fn of(word: &str) -> Option<Self> {
-        let word = word.to_ascii_lowercase();
-        Self::ALL.into_iter().find(|kind| {
-            let bare = word.strip_suffix(&format!(".{}", kind.group())).unwrap_or(&word);
-            bare == kind.singular() || bare.strip_suffix('s') == Some(kind.singular())
-        })
     }
 }

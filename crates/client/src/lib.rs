@@ -18,4 +18,4 @@ pub use choice::Choice;
 pub use connect::{Cluster, Where, place, pods_of, value};
 pub use error::{ClientError, is_not_served, render};
 pub use home::Home;
-pub use kind::{JobKind, Kind};
+pub use kind::Kind;

@@ -1,9 +1,9 @@
 //! Flags of the commands about jobs.
 
 use super::Output;
-use crate::runs::Which;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
+use view::runs::Which;
 
 #[derive(Args, Clone, Debug, Default)]
 #[command(override_usage = "trainyard run [OPTIONS] SCRIPT [ARGS]...")]

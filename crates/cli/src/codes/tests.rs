@@ -179,7 +179,7 @@ fn pages_of_reasons_say_what_explain_says() {
             };
             page += &format!(
                 "\n## Example\n\n```text\n$ trainyard explain train\n{}```\n",
-                crate::explain::text("train", &diagnosis)
+                view::explained::text("train", &diagnosis)
             );
             hold(&file, &page);
         }

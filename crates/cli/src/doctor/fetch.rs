@@ -4,7 +4,6 @@ use super::BuiltIn;
 use super::facts::{Account, Facts, Probe, Right, Seen};
 use super::rules::deployed;
 use crate::args::DoctorArgs;
-use crate::view::last_seen;
 use api::object::{meta, text};
 use client::{ClientError, Cluster, is_not_served};
 use futures::StreamExt;
@@ -13,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use view::state::last_seen;
 
 /// Requests at a time.
 const CONCURRENCY: usize = 8;

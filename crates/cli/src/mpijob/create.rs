@@ -3,7 +3,7 @@
 use super::args::{CreateArgs, DryRun};
 use super::manifest::manifest;
 use super::words::for_a_shell;
-use super::{full_name, local, state, wrong};
+use super::{full_name, local, wrong};
 use crate::args::{Format, Global};
 use crate::{exit, output};
 use api::mpi::{API_VERSION, KIND, PLURAL};
@@ -61,7 +61,7 @@ pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global
         let own = container["env"].as_array().into_iter().flatten().rev().find(|variable| variable["name"] == "PATH");
         let path = own.and_then(|variable| variable["value"].as_str()).map(str::to_owned);
         let path = path.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
-        local::check(implementation, &state::command(&job), &path, args.file.is_some())?;
+        local::check(implementation, &view::mpijob::command(&job), &path, args.file.is_some())?;
     }
     let created = post(&cluster, &job, args.dry_run.is_some()).await?;
     print(&created, args);

@@ -1,19 +1,16 @@
 //! `mpijob logs`: what the launcher prints, or a worker; from what is kept of it where its pod is gone.
 
 use super::args::LogsArgs;
-use super::state::{State, message, workers};
 use super::{find, name_of, refusal};
 use crate::args::which;
-use crate::bytes::{self, Piece, whole};
 use crate::exit;
-use crate::history::{self, RunOf, Window};
-use crate::logs::is_gone;
-use crate::runs::{Which, no_attempt};
-use crate::view::{byte, why_pending};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, worker};
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind};
+use facts::history::{self, RunOf, Window};
+use facts::reader::is_gone;
+use facts::{self, Piece, missing, whole};
 use futures::stream::{BoxStream, select};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -24,6 +21,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
+use view::mpijob::{State, message, workers};
+use view::runs::{Which, no_attempt};
+use view::state::{byte, why_pending};
 
 /// Time between two looks at what a followed job does while nothing can be read and no change is heard of, as who may not watch hears
 /// of none.
@@ -94,7 +94,7 @@ async fn attempts(cluster: &Cluster, job: &str, args: &LogsArgs, which: Which) -
         eprintln!("no log lines: nothing of MPIJob {job:?} has started");
     } else if chosen.is_empty() {
         let whose = args.worker.map_or(String::new(), |number| format!("worker {number} of "));
-        no_attempt(&format!("{whose}MPIJob {job:?}"), which, most)?;
+        no_attempt(&format!("{whose}MPIJob {job:?}"), which, most).map_err(missing)?;
     }
     for (number, run) in chosen {
         let prefix = if which == Which::All { format!("[attempt {number}] ") } else { String::new() };
@@ -312,7 +312,7 @@ async fn print(
     let container = Some(main_container(pod).to_owned());
     let parameters = LogParams { container, follow, tail_lines, ..LogParams::default() };
     let mut lines = match api.log_stream(name, &parameters).await {
-        Ok(lines) => bytes::Pieces::new(lines),
+        Ok(lines) => facts::Pieces::new(lines),
         // its job ended meanwhile and took it along
         Err(kube::Error::Api(status)) if is_gone(&status, name) => return Ok(()),
         Err(error) => return Err(error.into()),

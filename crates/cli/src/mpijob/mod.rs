@@ -7,16 +7,16 @@ mod local;
 mod logs;
 mod manifest;
 mod show;
-pub(crate) mod state;
 mod words;
 
 use crate::args::{self as job_args, Command, Global};
-use crate::subject::Named;
+use api::job_kind::JobKind;
 use api::mpi::Reason;
 use api::object;
 use args::{MpiJobArgs, MpiJobCommand};
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, JobKind, Kind};
+use client::{ClientError, Cluster, Kind};
+use facts::Named;
 use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ pub(crate) async fn on(command: &MpiJobCommand, cluster: &Cluster, global: &Glob
 
 /// Why the operator does not start a job, once it has said so. Of one that it has taken on nothing is asked.
 async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
-    if state::deciding(job).is_some() {
+    if view::mpijob::deciding(job).is_some() {
         return None;
     }
     let about = format!("involvedObject.kind={},involvedObject.name={}", api::mpi::KIND, object::meta(job, "name"));

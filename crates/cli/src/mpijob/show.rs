@@ -1,12 +1,10 @@
 //! `mpijob get` and `mpijob describe`.
 
 use super::args::{GetArgs, NameArgs};
-use super::state::{State, command, message, workers};
 use super::{find, full_name};
 use crate::args::Format;
 use crate::plugin::as_called;
-use crate::view::{age, container_restarts, last_seen, short_duration, why_pending};
-use crate::{exit, explain, facts, output};
+use crate::{exit, explain, output};
 use api::mpi::names::LABEL_JOB_ROLE;
 use api::object;
 use api::shell::quoted;
@@ -15,6 +13,8 @@ use diagnose::{Facts, Reason, diagnose};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::{Value, json};
+use view::mpijob::{State, command, message, workers};
+use view::state::{age, container_restarts, last_seen, short_duration, why_pending};
 
 /// Lists MPIJobs, or shows one.
 pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, ClientError> {
@@ -103,7 +103,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &NameArgs) -> Result<u8, C
     let mut events: Vec<Value> = events.iter().filter(is_its).cloned().collect();
     events.sort_by(|a, b| last_seen(a).cmp(last_seen(b)));
     if matches!(args.output.output, Format::Json | Format::Yaml) {
-        let diagnosis = explain::json(&diagnosis);
+        let diagnosis = view::explained::json(&diagnosis);
         let all = json!({"job": job, "pods": pods, "events": events, "diagnosis": diagnosis});
         output::print(&all, args.output.output);
         return Ok(exit::OK);
@@ -127,7 +127,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &NameArgs) -> Result<u8, C
     println!("Age:             {}", age(&job, now));
     if !matches!(diagnosis.reason, Reason::Complete | Reason::Running) {
         println!("\nWhy:");
-        print!("{}", explain::why(&diagnosis));
+        print!("{}", view::explained::why(&diagnosis));
     }
 
     println!("\nConditions:");

@@ -1,12 +1,12 @@
 //! Compares what a job's pods ask for with what the nodes have in all: whether the pods could ever run.
 
-use crate::amounts::{Amounts, GPU, amounts, requested, shown};
 use crate::args::RunArgs;
 use api::object;
 use api::quantity::Quantity;
 use api::trainer::names::NODE;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use view::amounts::{Amounts, GPU, amounts, requested, shown};
 
 /// What a job asks for.
 #[derive(Debug)]

@@ -14,7 +14,6 @@ use crate::code::{Code, PLAIN, Start};
 use crate::launcher::{Launcher, Setting};
 use crate::manifest::steps;
 use crate::python::{self, Answer, Question};
-use crate::view::{Phase, age};
 use api::near::did_you_mean;
 use api::object;
 use api::trainer::names::LABEL_FRAMEWORK;
@@ -28,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use verdict::Python;
+use view::state::{Phase, age};
 
 /// The runtime of scripts whose user names none.
 const DEFAULT_RUNTIME: &str = "torch-distributed";

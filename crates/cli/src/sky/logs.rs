@@ -3,11 +3,11 @@
 use super::clusters::{Found, Sky};
 use super::submit::{Trouble, value_error};
 use super::sync;
-use crate::bytes::{self, Piece};
 use api::foreign::visible_line;
 use api::object;
 use api::sky::ClusterPhase;
 use client::ClientError;
+use facts::{self, Piece};
 use futures::io::AsyncRead;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -160,7 +160,7 @@ async fn last_lines(
         if !is_of(&pod, worker) {
             continue;
         }
-        let written = bytes::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.unwrap_or_default();
+        let written = facts::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.unwrap_or_default();
         // what has no end yet comes with the rest of it
         let whole = written.rfind('\n').map_or("", |end| written.get(..end).unwrap_or_default());
         let lines = whole.lines().map(str::to_owned);
@@ -224,7 +224,7 @@ impl Patience {
 /// Hands on the lines of a stream but for those that were before, and counts them. `Some(true)`: the stream has ended; `Some(false)`: it
 /// broke off; `None`: nobody reads on.
 async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::Sender<String>, done: &mut usize) -> Option<bool> {
-    let mut pieces = bytes::Pieces::new(futures::io::BufReader::new(stream));
+    let mut pieces = facts::Pieces::new(futures::io::BufReader::new(stream));
     let mut left = *done;
     loop {
         let text = match pieces.next().await {
@@ -316,7 +316,7 @@ async fn written(
                     && is_of(pod, Some(rank))
             });
             let text = match pod {
-                Some(pod) => bytes::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.ok(),
+                Some(pod) => facts::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.ok(),
                 None => None,
             };
             let text = match text.filter(|text| !text.is_empty()) {

@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("placement", &[]),
     ("plan", &["api", "merge", "reconcile"]),
     ("sky", &["placement"]),
+    ("view", &["api", "diagnose"]),
     ("workloads", &["api", "merge", "reconcile"]),
     // tier 2
     ("clock", &[]),
@@ -29,12 +30,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("apiserver", &["api", "clock", "merge", "resource", "store"]),
     ("driver", &["api", "clock", "reconcile"]),
     ("client", &["api", "diagnose"]),
+    ("facts", &["api", "client", "diagnose", "view"]),
     ("node", &["api", "clock", "removal"]),
     ("fetch", &[]),
     ("infra", &["api", "managed", "placement", "removal", "sky"]),
     // tier 3
     ("operator", &["api", "driver", "managed", "plan", "reconcile", "workloads"]),
-    ("cli", &["api", "client", "diagnose", "managed", "placement", "sky"]),
+    ("cli", &["api", "client", "diagnose", "facts", "managed", "placement", "sky", "view"]),
     (
         "trainyard",
         &[
@@ -104,8 +106,20 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FOR_TESTS: [&str; 3] = ["testkit", "sim", "kinds"];
 
 /// Crates without I/O, clock and chance.
-pub(super) const PURE: [&str; 11] =
-    ["api", "merge", "reconcile", "resource", "diagnose", "kinds", "managed", "plan", "workloads", "placement", "sky"];
+pub(super) const PURE: [&str; 12] = [
+    "api",
+    "merge",
+    "reconcile",
+    "resource",
+    "diagnose",
+    "kinds",
+    "managed",
+    "plan",
+    "workloads",
+    "placement",
+    "sky",
+    "view",
+];
 
 /// Libraries that would carry I/O into a pure crate, however deep.
 const IMPURE_LIBRARIES: [&str; 10] =

@@ -2,11 +2,11 @@
 
 use super::{JOBSET, install};
 use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
-use crate::view::short_duration;
 use api::object::{meta, text};
 use client::codes::ErrorCode;
 use jiff::Timestamp;
 use serde_json::Value;
+use view::state::short_duration;
 
 /// Name of the Lease of Trainer's controllers, upstream's and ours alike.
 const LEASE: &str = "trainer.kubeflow.org";

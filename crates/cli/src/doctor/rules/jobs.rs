@@ -2,18 +2,18 @@
 
 use super::{KUEUE_QUEUE, deployed, install, some};
 use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
-use crate::subject::is_finished;
-use crate::trials::PARENT;
-use crate::view::{Attempts, Phase, condition, short_duration, why_pending};
+use api::job_kind::JobKind;
 use api::mpi::names::LABEL_JOB_NAME;
 use api::object::{self, label, meta, text, uid};
 use api::trainer::annotations::RETRY_AT;
 use api::trainer::names::{LABEL_JOBSET_NAME, MANAGED_BY_TRAINER};
-use client::JobKind;
 use client::codes::ErrorCode;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use view::job::is_finished;
+use view::state::{Attempts, Phase, condition, short_duration, why_pending};
+use view::trials::PARENT;
 
 /// How many reasons, names or finalizers are told of one object.
 const TOLD_MAX: usize = 3;

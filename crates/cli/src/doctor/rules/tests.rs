@@ -170,7 +170,7 @@ fn mpijobs_and_searches_that_stand_still_are_told() {
     assert!(told[0].contains("trainyard explain mpijob/pi") && told[2].contains("explain optimizationjob/search"));
     // with a trial it goes on
     let mut trial = made("TrainJob", "search-trial-0");
-    trial["metadata"]["labels"] = json!({crate::trials::PARENT: "search"});
+    trial["metadata"]["labels"] = json!({view::trials::PARENT: "search"});
     trial["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
     push(&mut facts.trainjobs, trial);
     assert!(self::told(&facts).iter().all(|line| !line.contains("OptimizationJob")));

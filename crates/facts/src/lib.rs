@@ -1,21 +1,32 @@
-//! Reads the facts of a diagnosis: a job, the objects that belong to it, and the ends of its logs.
+//! Reads a job and what belongs to it through an API server: the facts of a diagnosis, its history and logs, its place in the queue, what it
+//! uses and reports.
 //!
 //! `diagnose`, a pure function, says why the job waits or fails: first by the process that failed by itself;
-//! processes that were ended with it, or that only lost a peer, come after it.
+//! processes that were ended with it, or that only lost a peer, come after it. `view` says what it all looks like. What only the machine
+//! itself can tell (processes, files) comes in by [`Machine`].
 
-use crate::bytes::{is_bar, last_state, whole};
-use crate::gone;
-use crate::history::{self, Past, RunOf, Window};
-use crate::lines::Source;
-use crate::local_modules;
-use crate::marks::Pieces;
-use crate::metrics;
-use crate::mpijob::state::State;
-use crate::processes;
-use crate::top;
-use crate::view::{Phase, last_seen, statuses};
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
+mod bytes;
+mod gone;
+pub mod history;
+pub mod machine;
+pub mod queue;
+pub mod reader;
+pub mod reports;
+mod subject;
+pub mod usage;
+mod waiting;
+
+pub use bytes::{Piece, Pieces, whole};
+pub use machine::{Machine, ThisMachine};
+pub use subject::{Named, Subject};
+pub use waiting::Reasons;
+
+use crate::history::{Past, RunOf, Window};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, launcher};
 use api::object;
+use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, pods_of};
 use diagnose::{Facts, Home, Line, LogTail, PodFacts};
 use futures::StreamExt;
@@ -25,6 +36,12 @@ use kube::Api;
 use kube::api::{ListParams, LogParams};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use view::NoSuch;
+use view::bars::{is_bar, last_state};
+use view::lines::Source;
+use view::marks;
+use view::mpijob::State;
+use view::state::{Phase, last_seen, statuses};
 
 /// Lines of each log that are read.
 const TAIL: i64 = 200;
@@ -46,10 +63,19 @@ struct Wanted {
     kept: bool,
 }
 
+/// The error of a command that asked for a part of a job which is not there.
+pub fn missing(part: NoSuch) -> ClientError {
+    let code = match part {
+        NoSuch::Rank(_) => ErrorCode::RankMissing,
+        NoSuch::Attempt(_) => ErrorCode::AttemptMissing,
+    };
+    ClientError::Usage(code, part.to_string())
+}
+
 /// All facts of a job. What may not be read is left out.
 ///
 /// Errors: the pods or events cannot be listed.
-pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, ClientError> {
+pub async fn of(cluster: &Cluster, job: Value, machine: &impl Machine) -> Result<Facts, ClientError> {
     let mut facts = objects(cluster, job).await?;
     let name = object::meta(&facts.job, "name").to_owned();
     let job = history::Job::Train(&name);
@@ -59,13 +85,13 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, ClientErr
     }
     gone::add(&mut facts);
     facts.logs = logs(cluster, job, &facts, past.as_ref()).await;
-    facts.modules = local_modules::of(&facts);
+    facts.modules = machine.modules(&facts);
     // whether it gets on is asked of jobs at work alone
     if Phase::of(&facts.job) == Phase::Running {
         (facts.reports, facts.processors) =
-            futures::join!(metrics::kept_reports(cluster, &facts.job), top::processors(cluster, &name));
+            futures::join!(reports::kept_reports(cluster, &facts.job), usage::processors(cluster, &name));
         if cluster.local {
-            facts.processes = processes::of(&facts);
+            facts.processes = machine.processes(&facts);
         }
     }
     Ok(facts)
@@ -74,7 +100,7 @@ pub(crate) async fn of(cluster: &Cluster, job: Value) -> Result<Facts, ClientErr
 /// All facts of an MPIJob.
 ///
 /// Errors: the pods or events cannot be listed.
-pub(crate) async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, ClientError> {
+pub async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, ClientError> {
     let name = object::meta(&job, "name");
     let (labels, launcher) = (format!("{LABEL_JOB_NAME}={name}"), launcher(name));
     let (pods, events, launcher, nodes) = futures::join!(
@@ -168,7 +194,7 @@ fn attempt_of(job: &Value) -> i64 {
 }
 
 /// What leads a command that is typed back to this server.
-pub(crate) fn home(cluster: &Cluster) -> Home {
+pub fn home(cluster: &Cluster) -> Home {
     let namespace = format!(" -n {}", cluster.namespace);
     Home {
         flags: cluster.flags.trim().to_owned(),
@@ -257,7 +283,7 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
         text.lines().map(history::stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect()
     };
     let source = Source::of(&run.pod, run.attempt);
-    let mut pieces = Pieces::default();
+    let mut pieces = marks::Pieces::default();
     let mut read: Vec<Line> = Vec::new();
     let line = |time: Option<Timestamp>, text: &str| {
         let (rank, text) = source.rank_of(text);
@@ -281,7 +307,7 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
 }
 
 /// The facts that a list of jobs is judged by: no events, no logs.
-pub(crate) fn of_list(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[Value], now: Timestamp) -> Facts {
+pub fn of_list(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[Value], now: Timestamp) -> Facts {
     let pods = pods.iter().map(|pod| PodFacts { pod: pod.clone(), live: true, attempt: 1 }).collect();
     Facts { job: job.clone(), jobset: jobset.clone(), pods, now, home: home(cluster), ..Facts::default() }
 }

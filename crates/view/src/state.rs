@@ -2,7 +2,7 @@
 
 use api::object;
 use api::trainer::annotations::{ATTEMPT, RETRIES, RETRY_AT};
-pub(crate) use diagnose::pods::{
+pub use diagnose::pods::{
     Phase, condition, container_restarts, last_seen, node_rank, processes_per_node, ranks, short_duration, statuses,
     step,
 };
@@ -11,13 +11,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 /// The message of the condition that ended the job; empty while it runs.
-pub(crate) fn final_message(job: &Value) -> &str {
+pub fn final_message(job: &Value) -> &str {
     let ended = condition(job, "Failed").or_else(|| condition(job, "Complete"));
     ended.and_then(|c| c["message"].as_str()).unwrap_or_default()
 }
 
 /// Age of an object, as kubectl shortens it.
-pub(crate) fn age(object: &Value, now: Timestamp) -> String {
+pub fn age(object: &Value, now: Timestamp) -> String {
     match object::meta(object, "creationTimestamp").parse::<Timestamp>() {
         Ok(created) => short_duration(now.as_second() - created.as_second()),
         Err(_) => "<unknown>".to_owned(),
@@ -25,7 +25,7 @@ pub(crate) fn age(object: &Value, now: Timestamp) -> String {
 }
 
 /// Why a pod does not run; `None` where it does or nobody says.
-pub(crate) fn why_pending(pod: &Value) -> Option<String> {
+pub fn why_pending(pod: &Value) -> Option<String> {
     if pod["status"]["phase"].as_str().unwrap_or("Pending") != "Pending" {
         return None;
     }
@@ -45,7 +45,7 @@ pub(crate) fn why_pending(pod: &Value) -> Option<String> {
 
 /// Which attempt of how many a job is at (annotations of its own; 1 of 1 without).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Attempts {
+pub struct Attempts {
     pub now: i64,
     pub most: i64,
     /// Before which this attempt does not start.
@@ -53,7 +53,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    pub(crate) fn of(job: &Value) -> Self {
+    pub fn of(job: &Value) -> Self {
         let number = |key| object::annotation(job, key).and_then(|text| text.parse::<i64>().ok());
         let now = number(ATTEMPT).unwrap_or(1);
         let start = object::annotation(job, RETRY_AT).and_then(|text| text.parse().ok());
@@ -61,7 +61,7 @@ impl Attempts {
     }
 
     /// What is said while the next attempt waits.
-    pub(crate) fn waits(&self, now: Timestamp) -> Option<String> {
+    pub fn waits(&self, now: Timestamp) -> Option<String> {
         let left = self.start?.as_second() - now.as_second();
         (left > 0 && self.now > 1).then(|| {
             let Self { now, most, .. } = self;
@@ -72,13 +72,13 @@ impl Attempts {
 
 /// How often a job's containers have restarted and, by its failure policy, all of its pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RestartCounts {
+pub struct RestartCounts {
     pub jobset: i64,
     pub containers: i64,
 }
 
 impl RestartCounts {
-    pub(crate) fn of<'a>(jobset: &Value, pods: impl IntoIterator<Item = &'a Value>) -> Self {
+    pub fn of<'a>(jobset: &Value, pods: impl IntoIterator<Item = &'a Value>) -> Self {
         let jobset = jobset["status"]["restarts"].as_i64().unwrap_or(0);
         Self { jobset, containers: pods.into_iter().map(container_restarts).sum() }
     }
@@ -86,7 +86,7 @@ impl RestartCounts {
 
 /// The containers of an unfinished pod that failed and are tried again, in sentences: `container node ended with exit code
 /// 1; it is tried again (restart 2)`.
-pub(crate) fn restarts(pod: &Value) -> Vec<String> {
+pub fn restarts(pod: &Value) -> Vec<String> {
     let is_over = object::has_ended(pod);
     if is_over || pod["spec"]["restartPolicy"] == "Never" {
         return Vec::new();
@@ -107,14 +107,14 @@ pub(crate) fn restarts(pod: &Value) -> Vec<String> {
 }
 
 /// A container of a pod that failed, and when.
-pub(crate) struct Ending {
+pub struct Ending {
     pub container: String,
     pub exit_code: i64,
     pub finished: String,
 }
 
 /// The containers of a pod that failed.
-pub(crate) fn failures(pod: &Value) -> Vec<Ending> {
+pub fn failures(pod: &Value) -> Vec<Ending> {
     let of_status = |status: &Value| {
         let ends = [&status["state"]["terminated"], &status["lastState"]["terminated"]];
         let end = ends.into_iter().find(|end| end["exitCode"].as_i64().is_some_and(|code| code != 0))?;
@@ -128,13 +128,13 @@ pub(crate) fn failures(pod: &Value) -> Vec<Ending> {
 }
 
 /// The exit code of the process that failed first by itself; 1 where none has one. Codes beyond a byte become 1.
-pub(crate) fn exit_code(pods: &[Value]) -> u8 {
+pub fn exit_code(pods: &[Value]) -> u8 {
     let pods = pods.iter().map(|pod| PodFacts { pod: pod.clone(), live: true, attempt: 0 }).collect();
     byte(diagnose::exit_code(&Facts { pods, ..Facts::default() }))
 }
 
 /// An exit code as a process can have it.
-pub(crate) fn byte(code: Option<i64>) -> u8 {
+pub fn byte(code: Option<i64>) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(1)
 }
 

@@ -15,7 +15,7 @@ const SCRIPT: &str = "trainyard.dev/script";
 const WORKDIR: &str = "trainyard.dev/workdir";
 
 /// The modules in the script's folder and in the one where the job runs, as far as they are on this machine.
-pub(crate) fn of(facts: &Facts) -> Vec<LocalModule> {
+pub fn of(facts: &Facts) -> Vec<LocalModule> {
     let is_missing = facts.logs.iter().flat_map(|log| &log.lines).any(|line| line.text.contains(MISSING));
     if !is_missing {
         return Vec::new();

@@ -1,24 +1,24 @@
 //! The line of waiting jobs: which jobs wait, in which order, and what for. A pure function of objects.
 
 use crate::amounts::{Amounts, add, amounts, held, of_pod, shown, take};
-use crate::subject::{is_finished, job_of};
-use crate::view::Attempts;
+use crate::job::{is_finished, job_of};
+use crate::state::Attempts;
+use api::job_kind::JobKind;
 use api::object;
 use api::quantity::Quantity;
 use api::queue_place::AHEAD_MAX;
-use client::JobKind;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Label of a job that Kueue lets in: its LocalQueue.
-pub(super) const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
+pub const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// How many of the jobs that hold what is missing are named.
 const HOLDERS_MAX: usize = 3;
 
 /// What the queue is read from.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub struct Facts {
     pub jobs: Vec<Value>,
     pub mpijobs: Vec<Value>,
     /// Of all namespaces, as far as they may be listed.
@@ -33,7 +33,7 @@ pub(super) struct Facts {
 
 /// A job that waits.
 #[derive(Debug, PartialEq)]
-pub(super) struct Waiting {
+pub struct Waiting {
     pub namespace: String,
     pub name: String,
     /// Place in line, from 1; `None` where somebody else keeps the line and does not tell.
@@ -53,7 +53,7 @@ pub(super) struct Waiting {
 
 /// The queue, and what the nodes have.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub struct Queue {
     pub waiting: Vec<Waiting>,
     /// Jobs that the scheduler is to place, in the order in which it tries them.
     pub line: Vec<String>,
@@ -62,7 +62,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn of(facts: &Facts, now: Timestamp) -> Self {
+    pub fn of(facts: &Facts, now: Timestamp) -> Self {
         let (nodes, others) = (Room::of(facts), Others::of(facts));
         let waiting = candidates(facts, &others, now);
         let mut line: Vec<String> = Vec::new();
@@ -82,11 +82,11 @@ impl Queue {
     }
 
     /// The jobs that are tried before this one.
-    pub(super) fn ahead(&self, waiting: &Waiting) -> &[String] {
+    pub fn ahead(&self, waiting: &Waiting) -> &[String] {
         self.line.get(..waiting.ahead).unwrap_or_default()
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let text = |amounts: &Amounts| -> Value {
             amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.to_string()))).collect()
         };
@@ -103,7 +103,7 @@ impl Queue {
 }
 
 /// [`Queue::line`] alone. Jobs, and those of their pods that have no node, are facts enough.
-pub(super) fn of(facts: &Facts, now: Timestamp) -> Vec<String> {
+pub fn of(facts: &Facts, now: Timestamp) -> Vec<String> {
     let others = Others::of(facts);
     let waiting = candidates(facts, &others, now);
     waiting.iter().filter(|candidate| candidate.by() == "scheduler").map(Candidate::title).collect()

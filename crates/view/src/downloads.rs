@@ -5,7 +5,7 @@ const BAR: usize = 16;
 
 /// A line about progress, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Download<'a> {
+pub struct Download<'a> {
     /// `3.1 of 40 GB`
     part: &'a str,
     percent: usize,
@@ -17,19 +17,19 @@ pub(crate) struct Download<'a> {
 
 /// What a log line of an initializer tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News<'a> {
+pub enum News<'a> {
     Progress(Download<'a>),
     /// All is there.
     Done,
 }
 
 /// Whether a step fills a folder.
-pub(crate) fn is_initializer(step: &str) -> bool {
+pub fn is_initializer(step: &str) -> bool {
     step.ends_with("-initializer")
 }
 
 /// What a line of `step` tells of its download; `None`: something else, or another program's line.
-pub(crate) fn news<'a>(step: &str, line: &'a str) -> Option<News<'a>> {
+pub fn news<'a>(step: &str, line: &'a str) -> Option<News<'a>> {
     let (_, text) = line.split_once("-initializer: ").filter(|_| is_initializer(step))?;
     if text.starts_with("done: ") {
         return Some(News::Done);
@@ -44,7 +44,7 @@ pub(crate) fn news<'a>(step: &str, line: &'a str) -> Option<News<'a>> {
 
 impl Download<'_> {
     /// `[###             ] 19% 3.1 of 40 GB 98 MB/s 4 minutes left`
-    pub(crate) fn bar(&self) -> String {
+    pub fn bar(&self) -> String {
         let done = self.percent * BAR / 100;
         let left = self.left.map(|left| format!(" {left}")).unwrap_or_default();
         let (percent, part, rate) = (self.percent, self.part, self.rate);
@@ -52,13 +52,13 @@ impl Download<'_> {
     }
 
     /// `3.1 of 40 GB, 4 minutes left`
-    pub(crate) fn short(&self) -> String {
+    pub fn short(&self) -> String {
         self.left.map_or_else(|| self.part.to_owned(), |left| format!("{}, {left}", self.part))
     }
 }
 
 /// How far a download is, by the newest of its lines that tells it.
-pub(crate) fn newest<'a>(step: &str, lines: impl DoubleEndedIterator<Item = &'a str>) -> Option<String> {
+pub fn newest<'a>(step: &str, lines: impl DoubleEndedIterator<Item = &'a str>) -> Option<String> {
     match lines.rev().find_map(|line| news(step, line))? {
         News::Progress(download) => Some(download.short()),
         News::Done => None,

@@ -6,7 +6,7 @@ use diagnose::{Facts, PodFacts};
 use serde_json::Value;
 
 /// Adds the pods that nothing else tells of.
-pub(crate) fn add(facts: &mut Facts) {
+pub fn add(facts: &mut Facts) {
     let told: Vec<PodFacts> = facts.events.iter().filter_map(|event| pod(&facts.job, event)).collect();
     for old in told {
         if facts.pods.iter().all(|known| object::uid(&known.pod) != object::uid(&old.pod)) {

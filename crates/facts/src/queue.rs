@@ -1,11 +1,5 @@
-//! `trainyard queue`: lists jobs that wait, what is ahead of each, and what would let it run.
+//! Reads what the queue is made of, and a job's place in it.
 
-mod line;
-
-use crate::amounts::{Amounts, GPU, shown};
-use crate::args::{Format, ListArgs};
-use crate::exit;
-use crate::output;
 use api::mpi::names::LABEL_JOB_NAME;
 use api::object;
 use api::queue_place::{self, AHEAD_MAX, QueuePlace};
@@ -14,56 +8,17 @@ use api::trainer::names::LABEL_JOBSET_NAME;
 use client::{ClientError, Cluster, Kind};
 use jiff::Timestamp;
 use kube::api::ListParams;
-use line::{Facts, KUEUE_QUEUE, Queue};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use view::queue::{self, Facts, KUEUE_QUEUE};
 
 /// Versions of Kueue's API, the newest first.
 const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
-/// Prints the queue of the namespace.
-pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, ClientError> {
-    let queue = Queue::of(&read(cluster).await?, Timestamp::now());
-    match args.output.output {
-        Format::Json | Format::Yaml => output::print(&queue.json(), args.output.output),
-        Format::Name => queue.waiting.iter().for_each(|waiting| println!("{}", waiting.name)),
-        Format::Table | Format::Wide if queue.waiting.is_empty() => {
-            eprintln!("nothing waits in namespace {}{}", cluster.namespace, free(&queue));
-        }
-        Format::Table | Format::Wide => {
-            let rows = queue.waiting.iter().map(|waiting| {
-                let ahead = match queue.ahead(waiting) {
-                    [] => "-".to_owned(),
-                    [first, more @ ..] => named(first, more.len()),
-                };
-                vec![
-                    waiting.position.map_or("-".to_owned(), |position| position.to_string()),
-                    waiting.name.clone(),
-                    waiting.pods.to_string(),
-                    told(&waiting.needs),
-                    ahead,
-                ]
-            });
-            output::table(&["PLACE", "NAME", "PODS", "NEEDS", "AHEAD"], rows.collect());
-            for waiting in &queue.waiting {
-                println!("\n{}: {}", waiting.name, waiting.why);
-                waiting.would.iter().for_each(|would| println!("  would let it run: {would}"));
-            }
-            eprintln!("{}", free(&queue).trim_start_matches("; "));
-        }
-    }
-    Ok(exit::OK)
-}
-
-/// `a and 3 more`.
-fn named(first: &str, more: usize) -> String {
-    if more == 0 { first.to_owned() } else { format!("{first} and {more} more") }
-}
-
 /// Where a job of the namespace stands; `None` where it is not for the scheduler to place.
 ///
 /// A control plane of our own knows it. Of a cluster the line is made here, from all that waits.
-pub(crate) async fn place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, ClientError> {
+pub async fn place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, ClientError> {
     let path = queue_place::path(&cluster.namespace, job);
     let request = http::Request::get(path).body(Vec::new()).expect("invariant: names are path segments");
     match cluster.client.request::<QueuePlace>(request).await {
@@ -76,18 +31,6 @@ pub(crate) async fn place(cluster: &Cluster, job: &str) -> Result<Option<QueuePl
     }
 }
 
-/// `place 3, behind a and 1 more`.
-pub(crate) fn told_place(place: &QueuePlace) -> String {
-    let mut told = format!("place {}", place.position);
-    if let Some(first) = place.ahead.first() {
-        told += &format!(", behind {}", named(first, place.position.saturating_sub(2)));
-    }
-    if let Some(overall) = place.overall.filter(|overall| *overall > place.position) {
-        told += &format!("; place {overall} of all namespaces");
-    }
-    told
-}
-
 async fn read_place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, ClientError> {
     let mut facts = Facts::default();
     let add = |job| facts.jobs.push(job);
@@ -98,7 +41,7 @@ async fn read_place(cluster: &Cluster, job: &str) -> Result<Option<QueuePlace>, 
     let have_no_node = ListParams::default().fields("spec.nodeName=");
     let add = |pod| facts.pods.push(pod);
     cluster.each(Kind::Pod, false, have_no_node, of_pod, add).await?;
-    let mut ahead = line::of(&facts, Timestamp::now());
+    let mut ahead = queue::of(&facts, Timestamp::now());
     Ok(ahead.iter().position(|name| name == job).map(|place| {
         ahead.truncate(place.min(AHEAD_MAX));
         QueuePlace { position: place + 1, ahead, ..QueuePlace::default() }
@@ -146,25 +89,8 @@ fn of_pod(member: &str) -> Take {
     }
 }
 
-/// `2 CPUs, 1 GPU`: what people count.
-fn told(amounts: &Amounts) -> String {
-    let counted = amounts.iter().filter(|(name, _)| name.as_str() != "pods");
-    let told: Vec<String> = counted.map(|(name, amount)| shown(name, *amount)).collect();
-    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
-}
-
-/// What the nodes have left; nothing where they may not be listed.
-fn free(queue: &Queue) -> String {
-    let of = |name: &str| {
-        let (free, all) = (queue.free.get(name)?, queue.capacity.get(name)?);
-        Some(format!("{} (of {all})", shown(name, *free)))
-    };
-    let told: Vec<String> = ["cpu", GPU].into_iter().filter_map(of).collect();
-    if told.is_empty() { String::new() } else { format!("; free: {}", told.join(", ")) }
-}
-
-/// Jobs must be readable; all else is read as far as it may be.
-async fn read(cluster: &Cluster) -> Result<Facts, ClientError> {
+/// All that the queue of our namespace is made of. Jobs must be readable; all else is read as far as it may be.
+pub async fn read(cluster: &Cluster) -> Result<Facts, ClientError> {
     let list = async |kind: Kind, everywhere: bool, take: fn(&str) -> Take| {
         let mut listed = Vec::new();
         let listing = cluster.each(kind, everywhere, ListParams::default(), take, |object| listed.push(object)).await;

@@ -1,12 +1,12 @@
 //! What a user who follows a job reads while it waits: the sentence of `explain`, as soon as it is known and whenever it changes.
 
-use crate::facts;
-use crate::view::Phase;
+use crate::ThisMachine;
 use client::Cluster;
 use diagnose::{Diagnosis, Reason, diagnose};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
+use view::state::Phase;
 
 /// A job that waits this long gets a reason on screen.
 const FIRST: Duration = Duration::from_millis(1500);
@@ -17,19 +17,21 @@ const AGAIN_MAX: Duration = Duration::from_secs(16);
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// When to look at a waiting job, and what was found last.
-pub(crate) struct Reasons {
+pub struct Reasons {
     next: Option<Instant>,
     pause: Duration,
     said: String,
 }
 
-impl Reasons {
-    pub(crate) fn new() -> Self {
+impl Default for Reasons {
+    fn default() -> Self {
         Self { next: None, pause: AGAIN, said: String::new() }
     }
+}
 
+impl Reasons {
     /// Takes in the job as it is now: one that does not wait is not looked at.
-    pub(crate) fn see(&mut self, job: &Value) {
+    pub fn see(&mut self, job: &Value) {
         match Phase::of(job) {
             Phase::Pending if self.next.is_none() => {
                 self.pause = AGAIN;
@@ -41,7 +43,7 @@ impl Reasons {
     }
 
     /// Returns when the next look is due; never, while the job does not wait.
-    pub(crate) async fn due(&self) {
+    pub async fn due(&self) {
         match self.next {
             Some(at) => tokio::time::sleep_until(at).await,
             None => std::future::pending().await,
@@ -49,8 +51,8 @@ impl Reasons {
     }
 
     /// Looks at the job; the sentence, where it is news.
-    pub(crate) async fn look(&mut self, cluster: &Cluster, job: &Value) -> Option<String> {
-        let read = tokio::time::timeout(LOOK_MAX, facts::of(cluster, job.clone())).await;
+    pub async fn look(&mut self, cluster: &Cluster, job: &Value) -> Option<String> {
+        let read = tokio::time::timeout(LOOK_MAX, crate::of(cluster, job.clone(), &ThisMachine)).await;
         let told = read.ok().and_then(Result::ok).map(|facts| diagnose(&facts)).and_then(sentence);
         let news = told.filter(|text| *text != self.said);
         self.pause = if news.is_some() { AGAIN } else { self.pause.saturating_mul(2).min(AGAIN_MAX) };

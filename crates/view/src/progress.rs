@@ -1,23 +1,23 @@
 //! A job's progress, read from its status, and the line that shows it.
 
-use crate::view::{Phase, short_duration};
+use crate::state::{Phase, short_duration};
 use serde_json::Value;
 
 /// Width of the bar in characters.
 const BAR: i64 = 24;
 
 /// What the training loop has reported, 0 to 100.
-pub(crate) fn percentage(job: &Value) -> Option<i64> {
+pub fn percentage(job: &Value) -> Option<i64> {
     job["status"]["trainerStatus"]["progressPercentage"].as_i64()
 }
 
 /// One line on where the job stands: `running 2/2 pods [#####     ] 42% 1m10s left loss=0.31`.
-pub(crate) fn line(job: &Value, pods_running: usize, pods: usize) -> String {
+pub fn line(job: &Value, pods_running: usize, pods: usize) -> String {
     line_in(job, Phase::of(job), pods_running, pods)
 }
 
 /// The same of a job in this phase, which its own status may not tell yet.
-pub(crate) fn line_in(job: &Value, phase: Phase, pods_running: usize, pods: usize) -> String {
+pub fn line_in(job: &Value, phase: Phase, pods_running: usize, pods: usize) -> String {
     let mut parts = vec![phase.as_str().to_lowercase()];
     if pods > 0 {
         parts.push(format!("{pods_running}/{pods} pods"));
@@ -39,7 +39,7 @@ pub(crate) fn line_in(job: &Value, phase: Phase, pods_running: usize, pods: usiz
 }
 
 /// A number with the five digits that matter; what is short, or no number, as it is.
-pub(crate) fn short_number(text: &str) -> String {
+pub fn short_number(text: &str) -> String {
     match text.parse::<f64>() {
         Ok(number) if text.len() > 7 && number.is_finite() => {
             let scientific = format!("{number:.4e}");

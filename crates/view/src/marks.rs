@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 /// The rank that a text is marked with by mpirun, and what follows the mark.
-pub(crate) fn of_mpirun(text: &str) -> Option<(i64, &str)> {
+pub fn of_mpirun(text: &str) -> Option<(i64, &str)> {
     let (application, rest) = text.strip_prefix('[')?.split_once(',')?;
     let (rank, rest) = rest.split_once("]<std")?;
     let line = rest.strip_prefix("out>:").or_else(|| rest.strip_prefix("err>:"))?;
@@ -15,7 +15,7 @@ pub(crate) fn of_mpirun(text: &str) -> Option<(i64, &str)> {
 
 /// The role and the local rank that a text is marked with by torchrun's tee, and what follows the mark. torch's own mark before a
 /// traceback, `[rank3]: `, has the same form, with the rank among all, and is a part of the line.
-pub(crate) fn of_torchrun(text: &str) -> Option<(&str, i64, &str)> {
+pub fn of_torchrun(text: &str) -> Option<(&str, i64, &str)> {
     let (mark, line) = text.strip_prefix('[')?.split_once("]:")?;
     let digits = mark.trim_start_matches(|c: char| c.is_ascii_alphabetic());
     let role = &mark[..mark.len() - digits.len()];
@@ -27,7 +27,7 @@ pub(crate) fn of_torchrun(text: &str) -> Option<(&str, i64, &str)> {
 
 /// Puts the pieces of a log together, so that each line is one rank's.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
+pub struct Pieces {
     /// Lines that have no end yet, by mark.
     begun: BTreeMap<String, String>,
 }
@@ -35,12 +35,12 @@ pub(crate) struct Pieces {
 impl Pieces {
     /// The line of the rank that ended it, marked once; pieces of other ranks in it wait for their ends. A line that begins with no
     /// mark is the launcher's own.
-    pub(crate) fn of_mpirun(&mut self, text: &str) -> String {
+    pub fn of_mpirun(&mut self, text: &str) -> String {
         self.join(text, |text| Some(of_mpirun(text)?.1))
     }
 
     /// The same of a node where torchrun runs so many processes.
-    pub(crate) fn of_torchrun(&mut self, text: &str, processes: i64) -> String {
+    pub fn of_torchrun(&mut self, text: &str, processes: i64) -> String {
         match of_torchrun(text) {
             Some((first, local, _)) if first != "rank" && local < processes => self.join(text, |text| {
                 let (role, local, line) = of_torchrun(text)?;
@@ -63,7 +63,7 @@ impl Pieces {
     }
 
     /// What was begun and never ended.
-    pub(crate) fn rest(self) -> impl Iterator<Item = String> {
+    pub fn rest(self) -> impl Iterator<Item = String> {
         self.begun.into_iter().filter(|(_, line)| !line.is_empty()).map(|(mark, line)| mark + &line)
     }
 }

@@ -4,16 +4,14 @@ use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, FutureExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
-use regex::Regex;
 use std::io;
-use std::sync::LazyLock;
 
 /// Bytes of a line at most; a longer one comes in parts.
 const LINE_MAX: usize = 1024 * 1024;
 
 /// What a stream brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub enum Piece {
     /// A line that has ended, without its end; of one that was redrawn its last state.
     Line { text: String, was_redrawn: bool },
     /// The state of a line that is being redrawn and has not ended.
@@ -21,7 +19,7 @@ pub(crate) enum Piece {
 }
 
 /// A stream of bytes, read line by line.
-pub(crate) struct Pieces<R> {
+pub struct Pieces<R> {
     stream: R,
     line: Vec<u8>,
     /// How much of the line was told as a state.
@@ -29,14 +27,14 @@ pub(crate) struct Pieces<R> {
 }
 
 impl<R: AsyncBufRead + Unpin> Pieces<R> {
-    pub(crate) fn new(stream: R) -> Self {
+    pub fn new(stream: R) -> Self {
         Self { stream, line: Vec::new(), told: 0 }
     }
 
     /// The next piece; `None` at the end of the stream.
     ///
     /// Errors: the stream's.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Piece>> {
+    pub async fn next(&mut self) -> io::Result<Option<Piece>> {
         loop {
             let is_new = self.line.len() > self.told;
             // all that is there at once belongs together: only then is a state worth showing
@@ -96,27 +94,11 @@ fn is_time(word: &str) -> bool {
 /// All that the log of a pod's container has. Bytes that are no UTF-8 become replacement characters.
 ///
 /// Errors: the log cannot be opened, or breaks off.
-pub(crate) async fn whole(api: &Api<Pod>, pod: &str, parameters: &LogParams) -> kube::Result<String> {
+pub async fn whole(api: &Api<Pod>, pod: &str, parameters: &LogParams) -> kube::Result<String> {
     let mut stream = std::pin::pin!(api.log_stream(pod, parameters).await?);
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The last state of a line that a log holds whole, with its carriage returns.
-pub(crate) fn last_state(line: &str) -> &str {
-    line.rsplit('\r').find(|part| !part.trim().is_empty()).unwrap_or_default()
-}
-
-/// Whether a line is a progress bar: those of tqdm, pip and Hugging Face, which launchers may print line by line.
-pub(crate) fn is_bar(text: &str) -> bool {
-    static BAR: LazyLock<Regex> = LazyLock::new(|| {
-        let tqdm = r"\d{1,3}%\|[^|]*\|";
-        let counts = r"\d+(?:\.\d+)?[kMGT]?(?:it|B|ba|ex|examples)? ?\[\d{2}:\d{2}(?::\d{2})?,";
-        let blocks = r"[━╸╺█▏▎▍▌▋▊▉#=]{8,}.*\d";
-        Regex::new(&format!("(?:{tqdm})|(?:{counts})|^ *(?:{blocks})")).expect("invariant: the expression is valid")
-    });
-    text.len() <= 4096 && BAR.is_match(text)
 }
 
 #[cfg(test)]
@@ -160,24 +142,6 @@ mod tests {
         assert_eq!(lines(vec![b"plain\r\n".to_vec()]), ["plain"]);
         let stamp = "2026-01-01T00:00:00.000000000Z";
         assert_eq!(lines(vec![format!("{stamp} \r 1%\r 2%\r\n").into_bytes()]), [format!("{stamp}  2%")]);
-        assert_eq!(last_state("\r 1%\r 2%\r"), " 2%");
-    }
-
-    #[test]
-    fn bars_are_known_and_numbers_are_none() {
-        for bar in [
-            "epoch 0:  17%|█▋        | 2/12 [00:00<00:03,  3.1it/s, loss=0.4]",
-            "100%|##########| 10/10 [00:01<00:00,  9.9it/s]",
-            "0it [00:00, ?it/s]",
-            "   ━━━━━━━━━━━━━━━━━━━━ 1.2/3.4 MB 5.6 MB/s eta 0:00:01",
-        ] {
-            assert!(is_bar(bar), "{bar}");
-        }
-        for line in
-            ["loss 0.5", "accuracy: 17%", "| a | b |", "step 3/12 done", "=====", "# heading", "epoch 1: 50% done"]
-        {
-            assert!(!is_bar(line), "{line}");
-        }
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
     Created,
     Running,
     Suspended,
@@ -13,7 +13,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(crate) fn of(job: &Value) -> Self {
+    pub fn of(job: &Value) -> Self {
         let holds = |kind: &str| condition(job, kind).is_some_and(|condition| condition["status"] == "True");
         // a condition may lag behind the spec: what is suspended is so for its owner at once
         let suspended = job["spec"]["runPolicy"]["suspend"] == true;
@@ -26,7 +26,7 @@ impl State {
         }
     }
 
-    pub(crate) fn is_finished(self) -> bool {
+    pub fn is_finished(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
@@ -42,24 +42,24 @@ fn condition<'a>(job: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// The condition that gives the state; none while no controller has seen the job.
-pub(crate) fn deciding(job: &Value) -> Option<&Value> {
+pub fn deciding(job: &Value) -> Option<&Value> {
     condition(job, &State::of(job).to_string())
 }
 
 /// What that condition says. Upstream's ends in a colon where it had no more to add.
-pub(crate) fn message(job: &Value) -> &str {
+pub fn message(job: &Value) -> &str {
     let message = deciding(job).and_then(|condition| condition["message"].as_str()).unwrap_or_default();
     message.trim_end_matches([':', ' '])
 }
 
 /// Workers that run, and that are asked for.
-pub(crate) fn workers(job: &Value) -> (i64, i64) {
+pub fn workers(job: &Value) -> (i64, i64) {
     let active = job["status"]["replicaStatuses"]["Worker"]["active"].as_i64().unwrap_or(0);
     (active, job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"].as_i64().unwrap_or(0))
 }
 
 /// What the launcher's main container runs.
-pub(crate) fn command(job: &Value) -> Vec<&str> {
+pub fn command(job: &Value) -> Vec<&str> {
     let container = &job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0];
     let words = [&container["command"], &container["args"]];
     words.into_iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str).collect()

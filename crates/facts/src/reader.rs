@@ -1,12 +1,7 @@
 //! Reads the log of one run of a container to its end, while it is being written.
 
 use crate::bytes::{self, Piece};
-use crate::fold::Fold;
 use crate::history::{self, RunOf, Window};
-use crate::lines::{Drawn, Line, Show, Source};
-use crate::logs::is_gone;
-use crate::marks::Pieces;
-use crate::runs::statuses;
 use client::Cluster;
 use futures::AsyncBufRead;
 use jiff::Timestamp;
@@ -18,6 +13,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use view::fold::Fold;
+use view::lines::{Drawn, Line, Show, Source};
+use view::marks::Pieces;
+use view::runs::statuses;
 
 /// Between attempts to read a log that broke off.
 const RETRY: Duration = Duration::from_millis(300);
@@ -26,7 +25,7 @@ const RETRY: Duration = Duration::from_millis(300);
 const GONE_TRIES: u32 = 5;
 
 /// A run that is read.
-pub(crate) struct Reader {
+pub struct Reader {
     pub cluster: Cluster,
     pub job: String,
     pub source: Arc<Source>,
@@ -38,6 +37,8 @@ pub(crate) struct Reader {
     /// The pod as it is seen; `None`: its object is gone.
     pub seen: watch::Receiver<Option<Value>>,
     pub sender: mpsc::Sender<Line>,
+    /// Is told why there is no log yet.
+    pub tell: fn(&str),
 }
 
 /// What became of a run, as its pod tells.
@@ -69,8 +70,8 @@ impl Reader {
     ///
     /// The end of a stream is not the end of a container: a kubelet that is restarted ends it as if all were read. So the
     /// pod has to say that this run has ended, and what came until then is read.
-    pub(crate) async fn read(mut self) {
-        let mut taken = Taken { seen: Seen::default(), pieces: Pieces::default(), fold: Fold::new() };
+    pub async fn read(mut self) {
+        let mut taken = Taken { seen: Seen::default(), pieces: Pieces::default(), fold: Fold::default() };
         // this machine's server tells runs apart, and has their logs also when their pods are gone
         let mut by_history = self.cluster.local;
         let (mut told, mut missed) = (false, 0);
@@ -103,7 +104,7 @@ impl Reader {
                 // what the server says of the node, or of our rights, is worth knowing; that it restarts is not
                 Err(kube::Error::Api(status)) => {
                     if !std::mem::replace(&mut told, true) {
-                        eprintln!("no log of pod {} yet: {}", self.source.pod, status.message.trim());
+                        (self.tell)(&format!("no log of pod {} yet: {}", self.source.pod, status.message.trim()));
                     }
                     if status.code == 403 {
                         return;
@@ -216,7 +217,7 @@ impl Reader {
 }
 
 /// A pod's log is asked for by whole seconds, and the client would round to the nearest one, which may be the next.
-pub(crate) fn whole_second(time: Timestamp) -> Timestamp {
+pub fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
@@ -269,6 +270,11 @@ impl Seen {
         }
         again
     }
+}
+
+/// Whether a log is not there because its pod is not. That a pod's node is gone is said in the same words, with its name.
+pub fn is_gone(status: &kube::core::Status, pod: &str) -> bool {
+    status.code == 404 && status.details.as_ref().is_none_or(|about| about.name.is_empty() || about.name == pod)
 }
 
 #[cfg(test)]

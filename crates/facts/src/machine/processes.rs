@@ -1,10 +1,10 @@
 //! The processes of a job's ranks on this machine, by what their environment says: for a command that looks at one of them.
 
-use crate::view::node_rank;
 use api::object;
 use diagnose::{Facts, RankProcess};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use view::state::node_rank;
 
 /// Processes that are looked at.
 const PROCESSES_MAX: usize = 20_000;
@@ -12,7 +12,7 @@ const PROCESSES_MAX: usize = 20_000;
 const ENVIRONMENT_MAX: usize = 256 * 1024;
 
 /// The newest process of each rank, as far as this user may read them.
-pub(crate) fn of(facts: &Facts) -> Vec<RankProcess> {
+pub fn of(facts: &Facts) -> Vec<RankProcess> {
     let hosts: BTreeMap<&str, i64> = facts
         .pods
         .iter()
@@ -43,14 +43,14 @@ pub(crate) fn of(facts: &Facts) -> Vec<RankProcess> {
 }
 
 /// Where a rank works, and what its launcher told it.
-pub(crate) struct Workplace {
+pub struct Workplace {
     pub folder: PathBuf,
     /// The variables by which ranks find each other, as `NAME=VALUE`; nothing else of its environment.
     pub variables: Vec<String>,
 }
 
 /// That of a rank of a pod with this host name on this machine; `None`: that of the pod's first rank.
-pub(crate) fn workplace(host: &str, rank: Option<i64>) -> Option<Workplace> {
+pub fn workplace(host: &str, rank: Option<i64>) -> Option<Workplace> {
     let own = all().filter(|process| !host.is_empty() && process.host() == host && !process.is_launcher());
     let ranks = own.map(|process| (process.rank(), process.pid, process));
     // a launcher's shell or a pod's own process has no rank; it counts where nothing of the pod has one

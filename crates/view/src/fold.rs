@@ -2,13 +2,13 @@
 //! torchrun's agent, the traceback and the table of a ChildFailedError. A line that is not certainly torchrun's is never folded.
 
 /// A line that the caller wants back, and its text.
-pub(crate) trait Text {
+pub trait Text {
     fn text(&self) -> &str;
 }
 
 /// What comes out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Folded<T> {
+pub enum Folded<T> {
     Line(T),
     /// So many lines of torchrun's; the first of them.
     Lines(usize, T),
@@ -16,7 +16,7 @@ pub(crate) enum Folded<T> {
 
 /// Folds one log.
 #[derive(Debug)]
-pub(crate) struct Fold<T> {
+pub struct Fold<T> {
     within: Within,
     /// Lines of a traceback whose end will tell whose it is.
     held: Vec<T>,
@@ -56,20 +56,22 @@ const ERRORS: [&str; 2] = [
     "torch.distributed.elastic.multiprocessing.api.SignalException:",
 ];
 
-impl<T: Text> Fold<T> {
-    pub(crate) fn new() -> Self {
+impl<T> Default for Fold<T> {
+    fn default() -> Self {
         Self { within: Within::Nothing, held: Vec::new(), folded: 0, first: None }
     }
+}
 
+impl<T: Text> Fold<T> {
     /// The next line; what can be shown now.
-    pub(crate) fn push(&mut self, line: T) -> Vec<Folded<T>> {
+    pub fn push(&mut self, line: T) -> Vec<Folded<T>> {
         let mut out = Vec::new();
         self.take(line, &mut out);
         out
     }
 
     /// There are no more lines.
-    pub(crate) fn finish(&mut self) -> Vec<Folded<T>> {
+    pub fn finish(&mut self) -> Vec<Folded<T>> {
         let mut out = Vec::new();
         self.let_go(&mut out);
         self.show_folded(&mut out);
@@ -229,7 +231,7 @@ mod tests {
 
     /// What is shown, a fold as its count.
     fn shown(log: &str) -> Vec<String> {
-        let mut fold = Fold::new();
+        let mut fold = Fold::default();
         let mut out: Vec<Folded<&str>> = log.lines().flat_map(|line| fold.push(line)).collect();
         out.extend(fold.finish());
         out.into_iter()

@@ -1,17 +1,17 @@
 //! Which job a command means: `NAME`, `KIND/NAME` or `KIND.GROUP/NAME`, as kubectl writes them and as our own answers print them.
 
-use crate::mpijob::state::State;
-use crate::trials;
-use crate::view::Phase;
+use api::job_kind::JobKind;
 use api::object;
-use api::trainer::names::LABEL_JOBSET_NAME;
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, JobKind, Kind, pods_of};
+use client::{ClientError, Cluster, Kind, pods_of};
 use serde_json::Value;
+use view::job;
+use view::state::Phase;
+use view::trials;
 
 /// A job as it was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named<'a> {
+pub struct Named<'a> {
     /// `None`: a bare name.
     pub kind: Option<JobKind>,
     pub name: &'a str,
@@ -19,7 +19,7 @@ pub(crate) struct Named<'a> {
 
 impl<'a> Named<'a> {
     /// Errors: `Usage` for a kind that is none of jobs.
-    pub(crate) fn parse(text: &'a str) -> Result<Self, ClientError> {
+    pub fn parse(text: &'a str) -> Result<Self, ClientError> {
         let Some((kind, name)) = text.split_once('/') else { return Ok(Self { kind: None, name: text }) };
         match JobKind::of(kind) {
             Some(kind) => Ok(Self { kind: Some(kind), name }),
@@ -36,7 +36,7 @@ impl<'a> Named<'a> {
 
 /// A job that exists.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject {
+pub struct Subject {
     pub kind: JobKind,
     pub name: String,
     pub object: Value,
@@ -46,11 +46,11 @@ impl Subject {
     /// The job that is meant by a name. A bare name is a TrainJob's, else an MPIJob's, else a search's.
     ///
     /// Errors: a kind that does not exist; no such job, with the name that was probably meant.
-    pub(crate) async fn find(cluster: &Cluster, text: &str) -> Result<Self, ClientError> {
+    pub async fn find(cluster: &Cluster, text: &str) -> Result<Self, ClientError> {
         let Named { kind, name } = Named::parse(text)?;
         let kinds = kind.map_or(JobKind::ALL.to_vec(), |kind| vec![kind]);
         for of in kinds {
-            let found = match cluster.find(of.kind(), name).await {
+            let found = match cluster.find(of.into(), name).await {
                 // a cluster need not have all kinds, nor the user a right to them
                 Err(ClientError::NotServed | ClientError::Forbidden { .. })
                     if kind.is_none() && of != JobKind::Train =>
@@ -65,37 +65,33 @@ impl Subject {
             }
         }
         let of = kind.unwrap_or(JobKind::Train);
-        Err(cluster.not_found(of.kind(), of.title(), name).await)
+        Err(cluster.not_found(of.into(), of.title(), name).await)
     }
 
-    pub(crate) fn full_name(&self) -> String {
+    pub fn full_name(&self) -> String {
         self.kind.full_name(&self.name)
     }
 
-    pub(crate) fn short_name(&self) -> String {
+    pub fn short_name(&self) -> String {
         self.kind.short_name(&self.name)
     }
 
     /// `TrainJob "x"`, as messages have it.
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         format!("{} {:?}", self.kind.title(), self.name)
     }
 
-    pub(crate) fn is_finished(&self) -> bool {
-        is_finished(self.kind, &self.object)
+    pub fn is_finished(&self) -> bool {
+        job::is_finished(self.kind, &self.object)
     }
 
     /// In lower case.
-    pub(crate) fn state(&self) -> String {
-        match self.kind {
-            JobKind::Train => Phase::of(&self.object).as_str().to_lowercase(),
-            JobKind::Mpi => State::of(&self.object).to_string().to_lowercase(),
-            JobKind::Search => trials::state(&self.object).to_lowercase(),
-        }
+    pub fn state(&self) -> String {
+        job::state(self.kind, &self.object)
     }
 
     /// The label selector of its pods; of a search, whose trials have them, `None`.
-    pub(crate) fn pods(&self) -> Option<String> {
+    pub fn pods(&self) -> Option<String> {
         match self.kind {
             JobKind::Train => Some(pods_of(&self.name)),
             JobKind::Mpi => Some(format!("{}={}", api::mpi::names::LABEL_JOB_NAME, self.name)),
@@ -104,7 +100,7 @@ impl Subject {
     }
 
     /// The error of a command that needs pods, for a search: it names the trials, which have some.
-    pub(crate) async fn without_pods(&self, cluster: &Cluster, verb: &str) -> ClientError {
+    pub async fn without_pods(&self, cluster: &Cluster, verb: &str) -> ClientError {
         let trials =
             cluster.list(Kind::TrainJob, &format!("{}={}", trials::PARENT, self.name)).await.unwrap_or_default();
         let running = trials.iter().find(|trial| Phase::of(trial) == Phase::Running).or(trials.last());
@@ -120,20 +116,6 @@ impl Subject {
                 cluster.flags
             ),
         )
-    }
-}
-
-/// The job that a pod belongs to, by the shortest name that a command accepts.
-pub(crate) fn job_of(pod: &Value) -> Option<String> {
-    let mpi = object::label(pod, api::mpi::names::LABEL_JOB_NAME).map(|name| JobKind::Mpi.short_name(name));
-    object::label(pod, LABEL_JOBSET_NAME).map(str::to_owned).or(mpi)
-}
-
-pub(crate) fn is_finished(kind: JobKind, job: &Value) -> bool {
-    match kind {
-        JobKind::Train => Phase::of(job).is_finished(),
-        JobKind::Mpi => State::of(job).is_finished(),
-        JobKind::Search => matches!(trials::state(job), "Complete" | "Failed"),
     }
 }
 

@@ -1,19 +1,18 @@
 //! The runs of a job's steps: all starts of a step's container, counted from 1 in the order of time, whether the container was started
 //! again in its pod, the pod in its Job, or the whole job. Chooses those that flags ask for.
 
-use crate::history::Past;
+use crate::NoSuch;
 use crate::lines::Source;
-use crate::view::step;
+use crate::state::step;
+use api::job_history::JobHistory;
 use api::object;
-use client::ClientError;
-use client::codes::ErrorCode;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One run whose log can be read.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
+pub struct Run {
     pub source: Arc<Source>,
     /// Uid of its pod.
     pub pod: String,
@@ -32,7 +31,7 @@ pub(crate) struct Run {
 
 /// Which of them to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub enum Which {
     /// The last of each step.
     Last,
     /// The one before that.
@@ -47,11 +46,11 @@ type Key = (String, String);
 
 /// All runs, by what they are runs of, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Runs(BTreeMap<Key, Vec<Run>>);
+pub struct Runs(BTreeMap<Key, Vec<Run>>);
 
 impl Runs {
     /// The runs of which something is kept, or still there.
-    pub(crate) fn of_past(past: &Past) -> Self {
+    pub fn of_past(past: &JobHistory) -> Self {
         let mut runs = Self::default();
         for pod in &past.pods {
             for container in &pod.containers {
@@ -66,7 +65,7 @@ impl Runs {
     }
 
     /// The runs whose logs a cluster still has: the last one of each container, and the one before.
-    pub(crate) fn of_pods(pods: &[Value]) -> Self {
+    pub fn of_pods(pods: &[Value]) -> Self {
         let mut runs = Self::default();
         for pod in pods {
             for status in statuses(pod) {
@@ -123,7 +122,7 @@ impl Runs {
     }
 
     /// The number of a run that has begun.
-    pub(crate) fn begin(&mut self, pod: &Value, container: &str, restarts: i64) -> Arc<Source> {
+    pub fn begin(&mut self, pod: &Value, container: &str, restarts: i64) -> Arc<Source> {
         let runs = self.0.entry((step(pod), container.to_owned())).or_default();
         if let Some(run) = runs.iter().find(|run| run.pod == object::uid(pod) && run.restarts == restarts) {
             return Arc::clone(&run.source);
@@ -140,7 +139,7 @@ impl Runs {
 
     /// The runs that a follower who begins now does not wait for: all but the last of each step, and of a job that goes on those
     /// whose pods are gone.
-    pub(crate) fn earlier(&self, is_finished: bool) -> impl Iterator<Item = &Run> {
+    pub fn earlier(&self, is_finished: bool) -> impl Iterator<Item = &Run> {
         self.0.values().flat_map(move |runs| {
             let last = runs.len().saturating_sub(1);
             runs.iter()
@@ -150,29 +149,24 @@ impl Runs {
         })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn sources(&self) -> Vec<&Source> {
+    pub fn sources(&self) -> Vec<&Source> {
         self.0.values().flatten().map(|run| &*run.source).collect()
     }
 
     /// How often the steps that are `wanted` ran at most.
-    pub(crate) fn most(&self, wanted: impl Fn(&Source) -> bool) -> i64 {
+    pub fn most(&self, wanted: impl Fn(&Source) -> bool) -> i64 {
         let runs = self.0.values().flatten().filter(|run| wanted(&run.source));
         runs.map(|run| run.source.attempt).max().unwrap_or(0)
     }
 
     /// The runs to show, by step.
     ///
-    /// Errors: `Usage` where no step had such a run.
-    pub(crate) fn choose(
-        &self,
-        job: &str,
-        which: Which,
-        wanted: impl Fn(&Source) -> bool,
-    ) -> Result<Vec<&Run>, ClientError> {
+    /// Errors: no step had such a run.
+    pub fn choose(&self, job: &str, which: Which, wanted: impl Fn(&Source) -> bool) -> Result<Vec<&Run>, NoSuch> {
         let most = self.most(&wanted);
         let mut chosen: Vec<&Run> = Vec::new();
         for runs in self.0.values() {
@@ -196,7 +190,7 @@ impl Runs {
 }
 
 /// That there is no such attempt among `most`.
-pub(crate) fn no_attempt(whose: &str, which: Which, most: i64) -> Result<(), ClientError> {
+pub fn no_attempt(whose: &str, which: Which, most: i64) -> Result<(), NoSuch> {
     let had = match most {
         1 => "it ran once".to_owned(),
         n => format!("its attempts are 1 to {n}"),
@@ -206,7 +200,7 @@ pub(crate) fn no_attempt(whose: &str, which: Which, most: i64) -> Result<(), Cli
         Which::Nth(n) => format!("{whose} has no log of an attempt {n}: {had}"),
         Which::Last | Which::All => return Ok(()),
     };
-    Err(ClientError::Usage(ErrorCode::AttemptMissing, told))
+    Err(NoSuch::Attempt(told))
 }
 
 fn next(last: i64, restarts: i64) -> i64 {
@@ -214,7 +208,7 @@ fn next(last: i64, restarts: i64) -> i64 {
 }
 
 /// The statuses of a pod's containers.
-pub(crate) fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
+pub fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
     let lists = ["initContainerStatuses", "containerStatuses"];
     lists.into_iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten())
 }
@@ -240,7 +234,7 @@ mod tests {
         PastPod { pod, live, attempt: 1, containers: vec![PastContainer { name: "node".to_owned(), attempts }] }
     }
 
-    fn told(chosen: Result<Vec<&Run>, ClientError>) -> String {
+    fn told(chosen: Result<Vec<&Run>, NoSuch>) -> String {
         match chosen {
             Ok(runs) => runs
                 .iter()
@@ -258,7 +252,7 @@ mod tests {
             past(pod("early", "0", json!({})), false, &[10, 20]),
             past(pod("other", "1", json!({})), true, &[11]),
         ];
-        let runs = Runs::of_past(&Past { pods, ..Past::default() });
+        let runs = Runs::of_past(&JobHistory { pods, ..JobHistory::default() });
         let choose = |which| told(runs.choose("j", which, |_| true));
         assert_eq!(choose(Which::Last), "late/0=3 other/0=1");
         assert_eq!(choose(Which::Previous), "early/1=2");
@@ -286,8 +280,10 @@ mod tests {
 
     #[test]
     fn a_run_that_begins_is_the_next() {
-        let mut runs =
-            Runs::of_past(&Past { pods: vec![past(pod("a", "0", json!({})), false, &[1])], ..Past::default() });
+        let mut runs = Runs::of_past(&JobHistory {
+            pods: vec![past(pod("a", "0", json!({})), false, &[1])],
+            ..JobHistory::default()
+        });
         let at = |runs: &mut Runs, uid, restarts| runs.begin(&pod(uid, "0", json!({})), "node", restarts).attempt;
         assert_eq!((at(&mut runs, "a", 0), at(&mut runs, "b", 0), at(&mut runs, "b", 1)), (1, 2, 3));
         assert_eq!(at(&mut runs, "b", 0), 2);

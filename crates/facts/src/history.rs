@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The job that a history is about, by its name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Job<'a> {
+pub enum Job<'a> {
     Train(&'a str),
     Mpi(&'a str),
 }
@@ -25,11 +25,11 @@ impl Job<'_> {
 }
 
 /// All pods that a job has and had, with the runs of their containers; in the order in which they were made.
-pub(crate) type Past = JobHistory;
+pub type Past = JobHistory;
 
 /// Which lines of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Window {
+pub struct Window {
     /// Only so many from the end.
     pub tail: Option<i64>,
     /// Only those written at or after this time.
@@ -38,7 +38,7 @@ pub(crate) struct Window {
 
 /// A run of a container.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RunOf<'a> {
+pub struct RunOf<'a> {
     /// The pod's uid.
     pub pod: &'a str,
     pub container: &'a str,
@@ -47,7 +47,7 @@ pub(crate) struct RunOf<'a> {
 }
 
 /// The history of a job. `None` where the server keeps none (a cluster), has none of this job, or may not be asked.
-pub(crate) async fn of(cluster: &Cluster, job: Job<'_>) -> Result<Option<Past>, ClientError> {
+pub async fn of(cluster: &Cluster, job: Job<'_>) -> Result<Option<Past>, ClientError> {
     let request = get(job.path(&cluster.namespace));
     match cluster.client.request::<Past>(request).await {
         Ok(past) => Ok(Some(past)),
@@ -57,7 +57,7 @@ pub(crate) async fn of(cluster: &Cluster, job: Job<'_>) -> Result<Option<Past>, 
 }
 
 /// The events that may be about what has a name. `None` where the server does not look for them (a cluster), or may not be asked.
-pub(crate) async fn events(cluster: &Cluster, name: &str) -> Result<Option<Vec<Value>>, ClientError> {
+pub async fn events(cluster: &Cluster, name: &str) -> Result<Option<Vec<Value>>, ClientError> {
     let request = get(job_history::path(&cluster.namespace, job_history::EVENTS, name));
     match cluster.client.request::<JobEvents>(request).await {
         Ok(events) => Ok(Some(events.items)),
@@ -67,7 +67,7 @@ pub(crate) async fn events(cluster: &Cluster, name: &str) -> Result<Option<Vec<V
 }
 
 /// The log of a run, each line beginning with its time and a blank; with `follow` to the run's end.
-pub(crate) async fn open(
+pub async fn open(
     cluster: &Cluster,
     job: Job<'_>,
     run: RunOf<'_>,
@@ -92,7 +92,7 @@ pub(crate) async fn open(
 }
 
 /// The lines of a run, with the time of each.
-pub(crate) async fn lines(
+pub async fn lines(
     cluster: &Cluster,
     job: Job<'_>,
     run: RunOf<'_>,
@@ -109,7 +109,7 @@ pub(crate) async fn lines(
 }
 
 /// A line that begins with its time, in two.
-pub(crate) fn stamped(line: &str) -> (&str, &str) {
+pub fn stamped(line: &str) -> (&str, &str) {
     line.split_once(' ').unwrap_or((line, ""))
 }
 

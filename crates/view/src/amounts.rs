@@ -5,26 +5,26 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The extended resource by which pods ask for GPUs.
-pub(crate) const GPU: &str = "nvidia.com/gpu";
+pub const GPU: &str = "nvidia.com/gpu";
 
 /// Amounts by resource.
-pub(crate) type Amounts = BTreeMap<String, Quantity>;
+pub type Amounts = BTreeMap<String, Quantity>;
 
 /// Amounts of a `ResourceList`; what cannot be read counts as nothing.
-pub(crate) fn amounts(list: &Value) -> Amounts {
+pub fn amounts(list: &Value) -> Amounts {
     let list = list.as_object().into_iter().flatten();
     list.filter_map(|(name, value)| Some((name.clone(), Quantity::from_json(value).ok()?))).collect()
 }
 
 /// Requests, with limits where there is no request.
-pub(crate) fn requested(container: &Value) -> Amounts {
+pub fn requested(container: &Value) -> Amounts {
     let mut found = amounts(&container["resources"]["limits"]);
     found.extend(amounts(&container["resources"]["requests"]));
     found
 }
 
 /// An amount as people say it: `2 CPUs`, `7.7Gi of memory`, `0 GPUs`.
-pub(crate) fn shown(resource: &str, amount: Quantity) -> String {
+pub fn shown(resource: &str, amount: Quantity) -> String {
     let plural = |n: &str, one: &str| if n == "1" { format!("1 {one}") } else { format!("{n} {one}s") };
     match resource {
         "cpu" => plural(&amount.to_string(), "CPU"),
@@ -42,7 +42,7 @@ pub(crate) fn shown(resource: &str, amount: Quantity) -> String {
 }
 
 /// What a pod takes from its node as long as it is there: its containers together, or its hungriest init container; and overhead.
-pub(crate) fn of_pod(pod: &Value) -> Amounts {
+pub fn of_pod(pod: &Value) -> Amounts {
     let spec = &pod["spec"];
     let containers = |list: &str| spec[list].as_array().into_iter().flatten();
     let mut total = Amounts::new();
@@ -62,7 +62,7 @@ pub(crate) fn of_pod(pod: &Value) -> Amounts {
     total
 }
 
-pub(crate) fn add(to: &mut Amounts, more: &Amounts) {
+pub fn add(to: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let held = to.entry(name.clone()).or_insert(Quantity::ZERO);
         *held = held.plus(*amount);
@@ -70,7 +70,7 @@ pub(crate) fn add(to: &mut Amounts, more: &Amounts) {
 }
 
 /// Takes away; what is not there counts as nothing.
-pub(crate) fn take(from: &mut Amounts, less: &Amounts) {
+pub fn take(from: &mut Amounts, less: &Amounts) {
     for (name, amount) in less {
         let held = from.entry(name.clone()).or_insert(Quantity::ZERO);
         *held = held.minus(*amount);
@@ -78,7 +78,7 @@ pub(crate) fn take(from: &mut Amounts, less: &Amounts) {
 }
 
 /// The amount of a resource.
-pub(crate) fn held(amounts: &Amounts, resource: &str) -> Quantity {
+pub fn held(amounts: &Amounts, resource: &str) -> Quantity {
     amounts.get(resource).copied().unwrap_or(Quantity::ZERO)
 }
 

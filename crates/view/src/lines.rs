@@ -1,12 +1,11 @@
 //! Log lines: which rank a line belongs to, which lines are asked for, and how a line is printed.
 
-use crate::bytes::is_bar;
+use crate::NoSuch;
+use crate::bars::is_bar;
 use crate::fold::{Folded, Text};
 use crate::marks::{self, Pieces};
-use crate::view::{node_rank, processes_per_node, step};
+use crate::state::{node_rank, processes_per_node, step};
 use api::object;
-use client::ClientError;
-use client::codes::ErrorCode;
 use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Value, json};
@@ -15,7 +14,7 @@ use std::sync::Arc;
 
 /// What to show, and how.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Show {
+pub struct Show {
     pub rank: Option<i64>,
     pub step: Option<String>,
     pub tail: Option<i64>,
@@ -38,7 +37,7 @@ pub(crate) struct Show {
 
 /// Whose log a line is from.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub struct Source {
     pub pod: String,
     pub step: String,
     pub node: Option<i64>,
@@ -51,7 +50,7 @@ pub(crate) struct Source {
 
 /// A line of a log.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub struct Line {
     pub source: Arc<Source>,
     /// RFC 3339; empty where it is not known.
     pub time: String,
@@ -63,7 +62,7 @@ pub(crate) struct Line {
 
 /// How a line came about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Drawn {
+pub enum Drawn {
     /// It was printed.
     #[default]
     Once,
@@ -75,7 +74,7 @@ pub(crate) enum Drawn {
 
 /// Progress bars, of which only the last state becomes a line: when their rank prints something else, or at the end.
 #[derive(Debug, Default)]
-pub(crate) struct Bars {
+pub struct Bars {
     held: BTreeMap<(String, Option<i64>), Line>,
     /// Ranks whose bar was printed before its line ended: that end is no line of its own.
     open: BTreeSet<(String, Option<i64>)>,
@@ -83,7 +82,7 @@ pub(crate) struct Bars {
 
 impl Bars {
     /// Takes a line in; the lines to print now.
-    pub(crate) fn take(&mut self, line: Line) -> Vec<Line> {
+    pub fn take(&mut self, line: Line) -> Vec<Line> {
         let (rank, text) = line.source.rank_of(&line.text);
         let key = (line.source.pod.clone(), rank);
         if line.drawn == Drawn::Still || (line.folded == 0 && is_bar(text)) {
@@ -103,12 +102,12 @@ impl Bars {
     }
 
     /// The last states of all bars.
-    pub(crate) fn rest(&mut self) -> Vec<Line> {
+    pub fn rest(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.held).into_values().collect()
     }
 
     /// What they show now: `rank 0: 17%|█▋ …`.
-    pub(crate) fn states(&self) -> impl Iterator<Item = String> {
+    pub fn states(&self) -> impl Iterator<Item = String> {
         self.held.values().map(|line| {
             let (rank, text) = line.source.rank_of(&line.text);
             let whose = rank.map_or_else(|| line.source.step.clone(), |rank| format!("rank {rank}"));
@@ -124,7 +123,7 @@ impl Text for Line {
 }
 
 impl Line {
-    pub(crate) fn of(folded: Folded<Self>) -> Self {
+    pub fn of(folded: Folded<Self>) -> Self {
         match folded {
             Folded::Line(line) => line,
             Folded::Lines(count, first) => Self { folded: count, ..first },
@@ -133,7 +132,7 @@ impl Line {
 }
 
 impl Source {
-    pub(crate) fn of(pod: &Value, attempt: i64) -> Self {
+    pub fn of(pod: &Value, attempt: i64) -> Self {
         let step = step(pod);
         let mpi = is_mpi(pod);
         let node = if mpi || step.ends_with("-initializer") { None } else { node_rank(pod) };
@@ -142,13 +141,13 @@ impl Source {
     }
 
     /// A line of the log, put together where its launcher tore it.
-    pub(crate) fn whole(&self, pieces: &mut Pieces, text: &str) -> String {
+    pub fn whole(&self, pieces: &mut Pieces, text: &str) -> String {
         if self.mpi { pieces.of_mpirun(text) } else { pieces.of_torchrun(text, self.processes) }
     }
 
     /// The rank that printed a line, and the line without the mark that torchrun's tee puts before it
     /// (`[default1]:`, the local rank), or mpirun (`[1,3]<stdout>:`, rank 3 of its first application).
-    pub(crate) fn rank_of<'a>(&self, text: &'a str) -> (Option<i64>, &'a str) {
+    pub fn rank_of<'a>(&self, text: &'a str) -> (Option<i64>, &'a str) {
         if self.mpi {
             return marks::of_mpirun(text).map_or((None, text), |(rank, line)| (Some(rank), line));
         }
@@ -169,46 +168,40 @@ impl Source {
 }
 
 impl Show {
-    pub(crate) fn wants_pod(&self, source: &Source) -> bool {
+    pub fn wants_pod(&self, source: &Source) -> bool {
         let step = self.step.as_ref().is_none_or(|step| *step == source.step);
         let rank = self.rank.is_none_or(|rank| source.mpi || source.node == Some(rank / source.processes));
         step && rank
     }
 
     /// Whether torchrun's lines are folded. Data is complete.
-    pub(crate) fn folds(&self) -> bool {
+    pub fn folds(&self) -> bool {
         !self.all && !self.json
     }
 
-    /// Errors: `Usage` where none of the job's pods has the rank or step that was asked for. Without pods nobody knows.
-    pub(crate) fn check(&self, job: &str, sources: &[&Source]) -> Result<(), ClientError> {
+    /// Errors: none of the job's pods has the rank or step that was asked for. Without pods nobody knows.
+    pub fn check(&self, job: &str, sources: &[&Source]) -> Result<(), NoSuch> {
         if sources.is_empty() || sources.iter().any(|source| self.wants_pod(source)) {
             return Ok(());
         }
         if let Some(rank) = self.rank {
             let ends = sources.iter().filter_map(|source| Some((source.node? + 1) * source.processes));
             let last = ends.max().unwrap_or(0) - 1;
-            return Err(ClientError::Usage(
-                ErrorCode::RankMissing,
-                match last {
-                    ..0 => format!("TrainJob \"{job}\" has no ranks"),
-                    0 => format!("TrainJob \"{job}\" has no rank {rank}: its only rank is 0"),
-                    1.. => format!("TrainJob \"{job}\" has no rank {rank}: its ranks are 0 to {last}"),
-                },
-            ));
+            return Err(NoSuch::Rank(match last {
+                ..0 => format!("TrainJob \"{job}\" has no ranks"),
+                0 => format!("TrainJob \"{job}\" has no rank {rank}: its only rank is 0"),
+                1.. => format!("TrainJob \"{job}\" has no rank {rank}: its ranks are 0 to {last}"),
+            }));
         }
         let steps: BTreeSet<&str> = sources.iter().map(|source| source.step.as_str()).collect();
         let steps: Vec<&str> = steps.into_iter().collect();
         let step = self.step.as_deref().unwrap_or_default();
-        Err(ClientError::Usage(
-            ErrorCode::RankMissing,
-            format!("TrainJob \"{job}\" has no step {step:?}; its steps: {}", steps.join(", ")),
-        ))
+        Err(NoSuch::Rank(format!("TrainJob \"{job}\" has no step {step:?}; its steps: {}", steps.join(", "))))
     }
 
     /// The line as it is printed; `None` where another rank, or other lines, were asked for. `unfold` says how to see
     /// lines that are folded.
-    pub(crate) fn render(&self, line: &Line, colour: bool, unfold: &str) -> Option<String> {
+    pub fn render(&self, line: &Line, colour: bool, unfold: &str) -> Option<String> {
         let (rank, text) = line.source.rank_of(&line.text);
         if self.rank.is_some() && rank != self.rank {
             return None;

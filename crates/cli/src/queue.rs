@@ -1,0 +1,78 @@
+//! `trainyard queue`: lists jobs that wait, what is ahead of each, and what would let it run.
+
+use crate::args::{Format, ListArgs};
+use crate::exit;
+use crate::output;
+use api::queue_place::QueuePlace;
+use client::{ClientError, Cluster};
+use jiff::Timestamp;
+use view::amounts::{Amounts, GPU, shown};
+use view::queue::Queue;
+
+/// Prints the queue of the namespace.
+pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, ClientError> {
+    let queue = Queue::of(&facts::queue::read(cluster).await?, Timestamp::now());
+    match args.output.output {
+        Format::Json | Format::Yaml => output::print(&queue.json(), args.output.output),
+        Format::Name => queue.waiting.iter().for_each(|waiting| println!("{}", waiting.name)),
+        Format::Table | Format::Wide if queue.waiting.is_empty() => {
+            eprintln!("nothing waits in namespace {}{}", cluster.namespace, free(&queue));
+        }
+        Format::Table | Format::Wide => {
+            let rows = queue.waiting.iter().map(|waiting| {
+                let ahead = match queue.ahead(waiting) {
+                    [] => "-".to_owned(),
+                    [first, more @ ..] => named(first, more.len()),
+                };
+                vec![
+                    waiting.position.map_or("-".to_owned(), |position| position.to_string()),
+                    waiting.name.clone(),
+                    waiting.pods.to_string(),
+                    told(&waiting.needs),
+                    ahead,
+                ]
+            });
+            output::table(&["PLACE", "NAME", "PODS", "NEEDS", "AHEAD"], rows.collect());
+            for waiting in &queue.waiting {
+                println!("\n{}: {}", waiting.name, waiting.why);
+                waiting.would.iter().for_each(|would| println!("  would let it run: {would}"));
+            }
+            eprintln!("{}", free(&queue).trim_start_matches("; "));
+        }
+    }
+    Ok(exit::OK)
+}
+
+/// `a and 3 more`.
+fn named(first: &str, more: usize) -> String {
+    if more == 0 { first.to_owned() } else { format!("{first} and {more} more") }
+}
+
+/// `place 3, behind a and 1 more`.
+pub(crate) fn told_place(place: &QueuePlace) -> String {
+    let mut told = format!("place {}", place.position);
+    if let Some(first) = place.ahead.first() {
+        told += &format!(", behind {}", named(first, place.position.saturating_sub(2)));
+    }
+    if let Some(overall) = place.overall.filter(|overall| *overall > place.position) {
+        told += &format!("; place {overall} of all namespaces");
+    }
+    told
+}
+
+/// `2 CPUs, 1 GPU`: what people count.
+fn told(amounts: &Amounts) -> String {
+    let counted = amounts.iter().filter(|(name, _)| name.as_str() != "pods");
+    let told: Vec<String> = counted.map(|(name, amount)| shown(name, *amount)).collect();
+    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+}
+
+/// What the nodes have left; nothing where they may not be listed.
+fn free(queue: &Queue) -> String {
+    let of = |name: &str| {
+        let (free, all) = (queue.free.get(name)?, queue.capacity.get(name)?);
+        Some(format!("{} (of {all})", shown(name, *free)))
+    };
+    let told: Vec<String> = ["cpu", GPU].into_iter().filter_map(of).collect();
+    if told.is_empty() { String::new() } else { format!("; free: {}", told.join(", ")) }
+}
