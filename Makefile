@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot suites shipped durations bin soak release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds clean $(foreach area,api cli data mpi node operator sky,e2e/$(area))
+.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot suites shipped durations bin soak plateau release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds clean $(foreach area,api cli data mpi node operator sky,e2e/$(area))
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -51,7 +51,7 @@ example-mpijob: release mpi $(VENV)/mpijob ## an MPIJob on handwritten digits: 3
 
 test: tools ## everything that CI runs, lane by lane, with the time of each
 	@.ci/lanes check 'ahead&' unit bin sim ahead. sdk e2e XTASK=target/debug/xtask SEEDS=300 MPI_SEEDS=100
-	@echo "lanes of their own: make shipped (the optimized binary and its packages), make suites (long comparisons with upstream), make soak" >&2
+	@echo "lanes of their own: make shipped (the optimized binary and its packages), make suites (long comparisons with upstream), make soak, make plateau (two hours of short jobs)" >&2
 
 # What the last lanes need and cargo does not build. `check` has built xtask, which runs here without cargo: other lanes hold cargo's lock.
 ahead: mpi sshd shells kubernetes $(PACKAGES)
@@ -157,6 +157,9 @@ soak: bin $(VENV)/api $(VENV)/data sdk-pythons sshd ## what the gate does a tent
 	@$(call some,TRAINYARD_LEDGER_SHARE=100 TRAINYARD_LEDGER_STORMS=$${LEDGER_STORMS:-20} cargo test --release --package sim --test ledger -- --nocapture)
 	cargo run --release --quiet --package sim -- --seeds $${SIM_SEEDS:-3000}
 	cargo run --release --quiet --package sim -- --seeds $${SIM_SEEDS:-1000} --mpi
+
+plateau: bin $(VENV)/e2e ## two hours of short jobs: what of the control plane still grows after them [SECONDS, RATE: jobs in a minute]
+	nice $(VENV)/bin/python e2e/plateau.py --seconds $(or $(SECONDS),7200) --rate $(or $(RATE),70)
 
 SEED ?= 1
 FILES ?= 5000
