@@ -11,6 +11,8 @@ pub const LEASE_SECS: i32 = 40;
 pub const LEASE_GRACE: SignedDuration = SignedDuration::from_secs(50);
 /// A condition of nodes that say whether somebody is logged in over SSH; it changed last when somebody came, or the last one went.
 pub const SSH_SESSIONS: &str = "SSHSessions";
+/// The taint of a node that is off for good: its pods end without it (Kubernetes' non-graceful node shutdown).
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The annotation in which a node says how it enforces limits; [`Limited`] writes and reads it.
 pub const LIMITS: &str = "trainyard.dev/limits";
 

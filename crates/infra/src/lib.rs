@@ -6,6 +6,7 @@
 
 pub mod access;
 mod answer;
+mod attention;
 mod fault;
 mod host;
 pub mod kubernetes;
@@ -17,6 +18,7 @@ mod provider;
 mod records;
 pub mod ssh;
 
+pub use attention::Attention;
 pub use machine_controller::MachineController;
 pub use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen, State};
 pub use provider::{Answer, Provider, Shell};

@@ -1,14 +1,16 @@
 //! Carries out what `managed::machine` says about each Machine: calls its provider, notes the answer, lets the object go when the machine
 //! is gone; and ends machines that no object stands for.
 
+use crate::attention::Attention;
 use crate::provider::Provider;
-use api::sky::{Machine, keys, machine_gvk};
+use api::node::OUT_OF_SERVICE;
+use api::sky::{Machine, MachinePhase, keys, machine_gvk};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use managed::machine::{Answer, Call, Step, answered, orphans, status_patch, step, token};
+use managed::machine::{Answer, Call, Step, answered, node_name, node_of, orphans, status_patch, step, token};
 use managed::provider::{Failure, Fate, Handle};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -25,9 +27,20 @@ const CALL_MAX: Duration = Duration::from_secs(120);
 const SWEEP: Duration = Duration::from_secs(60);
 /// The pause after the API server could not be asked.
 const API_RETRY: Duration = Duration::from_millis(500);
+/// Between the end of a connection and the look at its machine. An agent that ends again and again is looked at twice a second at most.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// Machines by namespace and name: what of them was seen last, and whom to wake when it changes.
-type Known = BTreeMap<(String, String), (Fingerprint, Arc<Notify>)>;
+type Known = BTreeMap<(String, String), (Fingerprint, Wakes)>;
+
+/// What wakes the task of a machine.
+#[derive(Clone, Default)]
+struct Wakes {
+    /// Its object has changed.
+    change: Arc<Notify>,
+    /// Something may have happened to it ([`Attention`]).
+    attention: Arc<Notify>,
+}
 
 /// What of a Machine wakes its task: not the status, which the task writes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +58,14 @@ struct Fingerprint {
 pub struct MachineController {
     client: Client,
     providers: Arc<BTreeMap<String, Arc<dyn Provider>>>,
+    attention: Attention,
 }
 
 impl MachineController {
-    /// The controller of these providers' machines.
-    pub fn new(client: Client, providers: impl IntoIterator<Item = Arc<dyn Provider>>) -> Self {
+    /// The controller of these providers' machines; `attention` says which of them to look at before their time.
+    pub fn new(client: Client, providers: impl IntoIterator<Item = Arc<dyn Provider>>, attention: Attention) -> Self {
         let providers = providers.into_iter().map(|provider| (provider.name().to_owned(), provider)).collect();
-        Self { client, providers: Arc::new(providers) }
+        Self { client, providers: Arc::new(providers), attention }
     }
 
     fn resource() -> ApiResource {
@@ -84,7 +98,10 @@ impl MachineController {
                     self.follow(&object, &mut known, &mut tasks);
                 }
                 Some(Ok(watcher::Event::Delete(object))) => {
-                    known.remove(&(object.namespace().unwrap_or_default(), object.name_any()));
+                    let at = (object.namespace().unwrap_or_default(), object.name_any());
+                    if let Some((_, wakes)) = known.remove(&at) {
+                        self.attention.forget(&node_of(&at.0, &at.1), &wakes.attention);
+                    }
                 }
                 Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
                 Some(Err(error)) => {
@@ -107,23 +124,24 @@ impl MachineController {
             refresh: object.annotations().get(keys::REFRESH).cloned(),
         };
         match known.get_mut(&at) {
-            Some((before, wake)) if before.uid == now.uid => {
+            Some((before, wakes)) if before.uid == now.uid => {
                 if *before != now {
                     *before = now;
-                    wake.notify_one();
+                    wakes.change.notify_one();
                 }
             }
             _ => {
-                let wake = Arc::new(Notify::new());
+                let wakes = Wakes::default();
                 let (controller, uid) = (self.clone(), now.uid.clone());
-                known.insert(at.clone(), (now, wake.clone()));
-                tasks.spawn(async move { controller.keep(&at.0, &at.1, &uid, &wake).await });
+                self.attention.register(node_of(&at.0, &at.1), wakes.attention.clone());
+                known.insert(at.clone(), (now, wakes.clone()));
+                tasks.spawn(async move { controller.keep(&at.0, &at.1, &uid, &wakes).await });
             }
         }
     }
 
     /// Keeps one machine until its object is gone.
-    async fn keep(&self, namespace: &str, name: &str, uid: &str, wake: &Notify) {
+    async fn keep(&self, namespace: &str, name: &str, uid: &str, wakes: &Wakes) {
         let api = self.machines(namespace);
         loop {
             let object = match api.get_opt(name).await {
@@ -139,7 +157,7 @@ impl MachineController {
                 Ok(machine) => machine,
                 Err(error) => {
                     tracing::error!(%error, machine = name, "a machine that cannot be read; left alone");
-                    wake.notified().await;
+                    wakes.change.notified().await;
                     continue;
                 }
             };
@@ -156,6 +174,8 @@ impl MachineController {
                         self.release(&api, &object, &machine).await
                     } else if noted.status == machine.status {
                         Ok(())
+                    } else if let Err(error) = self.note_loss(&machine, noted.status.phase).await {
+                        Err(error)
                     } else {
                         // one of the same name that came after it is not meant
                         let mut patch = status_patch(&noted.status);
@@ -173,8 +193,12 @@ impl MachineController {
                 self.refreshed(&api, &object).await;
             }
             match again {
-                None => wake.notified().await,
-                Some(again) => drop(tokio::time::timeout(again, wake.notified()).await),
+                None => wakes.change.notified().await,
+                Some(again) => tokio::select! {
+                    () = tokio::time::sleep(again) => {}
+                    () = wakes.change.notified() => {}
+                    () = wakes.attention.notified() => tokio::time::sleep(SETTLE).await,
+                },
             }
         }
     }
@@ -223,13 +247,48 @@ impl MachineController {
         }
     }
 
+    fn nodes(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node")))
+    }
+
+    /// The machine's Node; not another machine's of that name.
+    async fn node(&self, machine: &Machine) -> kube::Result<Option<DynamicObject>> {
+        let is_its = |node: &DynamicObject| node.labels().get(keys::TOKEN).is_some_and(|held| held == token(machine));
+        Ok(self.nodes().get_opt(&node_name(machine)).await?.filter(is_its))
+    }
+
+    /// Marks the Node of a machine that its provider does not know any more: no agent will report the ends of its pods, so they end
+    /// without. The mark comes before the machine's status, which is the last that is written about a lost machine.
+    async fn note_loss(&self, machine: &Machine, phase: MachinePhase) -> kube::Result<()> {
+        if phase != MachinePhase::Lost {
+            return Ok(());
+        }
+        let Some(node) = self.node(machine).await? else { return Ok(()) };
+        let (nodes, name) = (self.nodes(), node.name_any());
+        let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+        let mut conditions = list(&node.data["status"]["conditions"]);
+        for ready in conditions.iter_mut().filter(|one| one["type"] == "Ready" && one["status"] != "Unknown") {
+            ready["status"] = "Unknown".into();
+            ready["reason"] = "MachineGone".into();
+            ready["message"] = "The provider does not know the machine any more.".into();
+            let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            ready["lastTransitionTime"] = now.into();
+        }
+        let status = json!({"metadata": {"uid": node.uid()}, "status": {"conditions": conditions}});
+        nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        let mut taints = list(&node.data["spec"]["taints"]);
+        if !taints.iter().any(|taint| taint["key"] == OUT_OF_SERVICE) {
+            taints.push(json!({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}));
+            let spec = json!({"metadata": {"uid": node.uid()}, "spec": {"taints": taints}});
+            nodes.patch(&name, &PatchParams::default(), &Patch::Merge(spec)).await?;
+        }
+        Ok(())
+    }
+
     /// Removes the machine's Node, then the finalizer: the object goes last.
     async fn release(&self, api: &Api<DynamicObject>, object: &DynamicObject, machine: &Machine) -> kube::Result<()> {
-        let name = managed::machine::node_name(machine);
-        let nodes: Api<DynamicObject> =
-            Api::all_with(self.client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node")));
-        let is_its = |node: &DynamicObject| node.labels().get(keys::TOKEN).is_some_and(|held| held == token(machine));
-        if let Some(node) = nodes.get_opt(&name).await?.filter(is_its) {
+        let nodes = self.nodes();
+        if let Some(node) = self.node(machine).await? {
             let gone = nodes.delete(&node.name_any(), &kube::api::DeleteParams::default()).await;
             if let Err(error) = gone
                 && !is_status(&error, 404)

@@ -246,8 +246,8 @@ impl Observed {
         }
         let alive: Vec<&Machine> =
             self.current().filter(|machine| machine.metadata.deletion_timestamp.is_none()).collect();
-        let lost = |machine: &&Machine| machine.status.phase == MachinePhase::Lost;
-        if !alive.is_empty() && alive.iter().all(lost) && self.machines.len() == alive.len() {
+        let lost = |machine: &Machine| machine.status.phase == MachinePhase::Lost;
+        if !alive.is_empty() && alive.iter().all(|machine| lost(machine)) && self.machines.len() == alive.len() {
             // nothing is out there any more: there is no such cluster
             writes.push(self.delete_self());
             return Decision { writes, ..Decision::default() };
@@ -264,9 +264,12 @@ impl Observed {
             Power::Running => {
                 let stopped = alive.iter().filter(|machine| machine.spec.power != Power::Running);
                 writes.extend(stopped.map(|machine| self.power(machine, Power::Running)));
-                if phase == Phase::Up {
-                    let turns = jobs::turns(&jobs, &self.rooms(&alive), now);
-                    let idle_at = self.idle_at(&jobs, &alive, now);
+                let left: Vec<&Machine> = alive.iter().copied().filter(|machine| !lost(machine)).collect();
+                // machines that are gone hold up no job that fits on the others
+                let goes_on = phase == Phase::Up || left.len() < alive.len() && self.all_run(&left);
+                if goes_on {
+                    let turns = jobs::turns(&jobs, &self.rooms(&left), now);
+                    let idle_at = if phase == Phase::Up { self.idle_at(&jobs, &alive, now) } else { None };
                     match (turns.is_empty(), idle_at) {
                         (true, Some(at)) if at <= now => {
                             shown = Phase::Autostopping;
@@ -300,13 +303,18 @@ impl Observed {
     fn phase(&self, alive: &[&Machine], missing: bool) -> Phase {
         let whole = !missing && i32::try_from(alive.len()) == Ok(self.cluster.spec.nodes);
         let all = |phase: MachinePhase| whole && alive.iter().all(|machine| machine.status.phase == phase);
-        if all(MachinePhase::Running) && alive.iter().all(|machine| self.is_ready(machine)) {
+        if whole && self.all_run(alive) {
             Phase::Up
         } else if all(MachinePhase::Stopped) {
             Phase::Stopped
         } else {
             Phase::Init
         }
+    }
+
+    /// Whether all of these machines can take jobs now.
+    fn all_run(&self, machines: &[&Machine]) -> bool {
+        machines.iter().all(|machine| machine.status.phase == MachinePhase::Running && self.is_ready(machine))
     }
 
     fn node(&self, machine: &Machine) -> Option<&Value> {

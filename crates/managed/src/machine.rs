@@ -66,11 +66,13 @@ fn handle(machine: &Machine) -> Handle {
 /// What its Node is called: as it is, and outside of the namespace `default` with its namespace before it. The dot, which no namespace
 /// has, keeps machine `b-c` of `a` and machine `c` of `a-b` apart.
 pub fn node_name(machine: &Machine) -> String {
-    let name = |text: &Option<String>| text.clone().unwrap_or_default();
-    match machine.metadata.namespace.as_deref() {
-        None | Some("default") => name(&machine.metadata.name),
-        Some(namespace) => format!("{namespace}.{}", name(&machine.metadata.name)),
-    }
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    node_of(&text(&machine.metadata.namespace), &text(&machine.metadata.name))
+}
+
+/// The name of a machine's Node, by the machine's namespace and name; see [`node_name`].
+pub fn node_of(namespace: &str, name: &str) -> String {
+    if matches!(namespace, "" | "default") { name.to_owned() } else { format!("{namespace}.{name}") }
 }
 
 /// What to do next about a machine, given its object as the API server has it now.

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use infra::access::{Access, Duplex, Identity, Pass};
 use infra::local::{Agents, Host, Local, Machines};
-use infra::{MachineController, Provider, kubernetes, ssh};
+use infra::{Attention, MachineController, Provider, kubernetes, ssh};
 use kube::api::DynamicObject;
 use kube::{Client, ResourceExt};
 use node::agent::{Agent, Config};
@@ -137,18 +137,24 @@ fn owner(home: &Path) -> String {
 }
 
 /// Machines in pods of the clusters of the user's kubeconfig.
-fn in_pods(home: &Path, door: Arc<Door>) -> std::io::Result<Arc<dyn Provider>> {
+fn in_pods(home: &Path, door: Arc<Door>, attention: Attention) -> std::io::Result<Arc<dyn Provider>> {
     let settings = kubernetes::Settings {
         folder: home.join("kubernetes"),
         kubeconfig: None,
         owner: owner(home),
         program: std::env::current_exe()?,
+        attention,
     };
     Ok(Arc::new(kubernetes::Machines::new(settings, door)))
 }
 
 /// Machines of the pools in the user's `~/.sky/ssh_node_pools.yaml`.
-fn by_ssh(home: &Path, api_server: SocketAddr, door: Arc<Door>) -> std::io::Result<Arc<dyn Provider>> {
+fn by_ssh(
+    home: &Path,
+    api_server: SocketAddr,
+    door: Arc<Door>,
+    attention: Attention,
+) -> std::io::Result<Arc<dyn Provider>> {
     let user = std::env::home_dir().unwrap_or_default();
     let settings = ssh::Settings {
         folder: home.join("ssh"),
@@ -157,18 +163,20 @@ fn by_ssh(home: &Path, api_server: SocketAddr, door: Arc<Door>) -> std::io::Resu
         owner: owner(home),
         api_server,
         program: std::env::current_exe()?,
+        attention,
     };
     Ok(Arc::new(ssh::Machines::new(settings, door)))
 }
 
 /// The controller of all machines that this control plane can make; `home` is its own. `gpus` are this machine's, of which its own node, that must
-/// not run yet, has the part that `share` says.
+/// not run yet, has the part that `share` says. `attention` is woken by the connections of agents.
 pub fn controller(
     client: &Client,
     home: &Path,
     api_server: SocketAddr,
     gpus: Vec<Gpu>,
     share: Share,
+    attention: Attention,
 ) -> std::io::Result<MachineController> {
     #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
     let host = Host {
@@ -183,5 +191,7 @@ pub fn controller(
     }
     let local = Arc::new(local) as Arc<dyn Provider>;
     let door = Arc::new(Door { client: client.clone(), home: home.to_owned(), api_server });
-    Ok(MachineController::new(client.clone(), [local, by_ssh(home, api_server, door.clone())?, in_pods(home, door)?]))
+    let providers =
+        [local, by_ssh(home, api_server, door.clone(), attention.clone())?, in_pods(home, door, attention.clone())?];
+    Ok(MachineController::new(client.clone(), providers, attention))
 }

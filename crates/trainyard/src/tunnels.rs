@@ -15,12 +15,19 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The connections that are open. Bounded by the number of nodes: each has one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Open {
     nodes: Arc<Mutex<BTreeMap<String, (u64, Far)>>>,
+    /// Told of each connection that ends.
+    attention: infra::Attention,
 }
 
 impl Open {
+    /// No connections yet.
+    pub fn new(attention: infra::Attention) -> Self {
+        Self { nodes: Arc::default(), attention }
+    }
+
     /// The connection of a node; `None` while there is none.
     fn of(&self, node: &str) -> Option<Far> {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +41,7 @@ impl Tunnels for Open {
     }
 
     fn serve(&self, node: String, io: Box<dyn Io>) -> BoxFuture<'static, ()> {
-        let nodes = Arc::clone(&self.nodes);
+        let (nodes, attention) = (Arc::clone(&self.nodes), self.attention.clone());
         Box::pin(async move {
             let (far, connection) = match Far::connect(io).await {
                 Ok(connected) => connected,
@@ -50,7 +57,7 @@ impl Tunnels for Open {
                 number
             };
             tracing::info!(node, "the node's agent is connected");
-            let entry = Entry { nodes, node, number };
+            let entry = Entry { nodes, node, number, attention };
             connection.await;
             drop(entry);
         })
@@ -62,6 +69,7 @@ struct Entry {
     nodes: Arc<Mutex<BTreeMap<String, (u64, Far)>>>,
     node: String,
     number: u64,
+    attention: infra::Attention,
 }
 
 impl Drop for Entry {
@@ -71,6 +79,8 @@ impl Drop for Entry {
         if nodes.get(&self.node).is_some_and(|(last, _)| *last == self.number) {
             nodes.remove(&self.node);
         }
+        drop(nodes);
+        self.attention.look_at(&self.node);
     }
 }
 

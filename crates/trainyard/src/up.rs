@@ -166,7 +166,8 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let machines = home.root().join("machines");
     let usage = node.as_ref().map(|name| Arc::new(NodeUsage::new(name, node_data.clone())) as Arc<dyn Usage>);
     let own = node.map(|name| (name, NodeStreams::new(node_data.clone(), machines)));
-    let tunnels = Open::default();
+    let attention = infra::Attention::default();
+    let tunnels = Open::new(attention.clone());
     let streams: Arc<dyn PodStreams> = Arc::new(AllStreams { own, open: tunnels.clone() });
     let series = Series::new(home.root().join("metrics"));
     let mut delegates: Vec<Arc<dyn Delegate>> = Vec::new();
@@ -251,7 +252,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         let config = machine.await.expect("looking at the machine does not panic")?;
         if controllers.wants_clusters() {
             let (gpus, share) = (config.gpus.clone().unwrap_or_default(), config.share.clone());
-            let controller = machines::controller(&client, home.root(), reachable(address), gpus, share);
+            let controller = machines::controller(&client, home.root(), reachable(address), gpus, share, attention);
             tasks.spawn(controller.map_err(UpError::Node)?.run(stop.clone()));
         }
         let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);

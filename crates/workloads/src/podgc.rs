@@ -8,8 +8,12 @@
 //! upstream's admission has it. Upstream then waits for the node to confirm that they ended, which may be for ever, and for its
 //! administrator; here a node shares the machine with its control plane, and one that is silent so long does not run.
 //!
+//! A node that is off for good has the taint `node.kubernetes.io/out-of-service` and is not Ready: its pods end at once, unless they
+//! tolerate it.
+//!
 //! When a node's absence was first seen is kept as an annotation of the pod: a node that comes back in time keeps its pods.
 
+use api::node::OUT_OF_SERVICE;
 use api::object::{self, Gvk, Key, Target};
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{
@@ -60,6 +64,8 @@ enum Place {
     Back,
     /// Bound to a node that nobody has heard of since then.
     Silent(Timestamp),
+    /// Bound to a node that is off for good.
+    Off,
 }
 
 /// Since when a node counts as silent; `None` for one that does not.
@@ -69,20 +75,37 @@ fn silent_since(node: &Value) -> Option<Timestamp> {
     (ready["status"] == "Unknown").then(|| object::text(ready, "lastTransitionTime").parse().ok())?
 }
 
-/// For how many seconds a pod tolerates that its node is silent; `None`: for ever.
-fn tolerance_secs(pod: &Value) -> Option<i64> {
+/// Whether a node is marked as off for good, and does not say the contrary.
+fn is_off(node: &Value) -> bool {
+    let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    taints.any(|taint| taint["key"] == OUT_OF_SERVICE && taint["effect"] == "NoExecute")
+        && !conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// The tolerations of a pod for a taint of effect NoExecute, by its key and whether the value is right.
+fn tolerations<'a>(pod: &'a Value, taint: &str, value: impl Fn(&str) -> bool) -> Vec<&'a Value> {
     let tolerates = |toleration: &&Value| {
         let (key, effect) = (object::text(toleration, "key"), object::text(toleration, "effect"));
         let exists = object::text(toleration, "operator") == "Exists";
-        (key == UNREACHABLE && (exists || object::text(toleration, "value").is_empty()) || (key.is_empty() && exists))
+        (key == taint && (exists || value(object::text(toleration, "value"))) || (key.is_empty() && exists))
             && matches!(effect, "" | "NoExecute")
     };
-    let tolerations: Vec<&Value> =
-        pod["spec"]["tolerations"].as_array().into_iter().flatten().filter(tolerates).collect();
+    pod["spec"]["tolerations"].as_array().into_iter().flatten().filter(tolerates).collect()
+}
+
+/// For how many seconds a pod tolerates that its node is silent; `None`: for ever.
+fn tolerance_secs(pod: &Value) -> Option<i64> {
+    let tolerations = tolerations(pod, UNREACHABLE, str::is_empty);
     if tolerations.is_empty() {
         return Some(TOLERANCE_SECS);
     }
     tolerations.iter().filter_map(|toleration| toleration["tolerationSeconds"].as_i64()).min()
+}
+
+/// Whether a pod ends with a node that is off for good: one that tolerates it ends once it is deleted.
+fn ends_off(pod: &Value) -> bool {
+    object::is_terminating(pod) || tolerations(pod, OUT_OF_SERVICE, |_| true).is_empty()
 }
 
 fn node_of(pod: &Value) -> &str {
@@ -93,7 +116,7 @@ fn node_of(pod: &Value) -> &str {
 fn pods_of_node(world: &dyn World, node: &Value) -> Vec<Target> {
     let name = object::meta(node, "name");
     let there = world.get(&nodes(), &Key::new("", name)).is_some();
-    let is_silent = silent_since(node).is_some();
+    let is_silent = silent_since(node).is_some() || is_off(node);
     let concerned = |pod: &&Arc<Value>| {
         node_of(pod) == name && (!there || is_silent || object::annotation(pod, MISSING_SINCE).is_some())
     };
@@ -130,6 +153,7 @@ impl Reconciler for PodGcController {
             name => match world.get(&nodes(), &Key::new("", name)) {
                 None => Place::Gone,
                 Some(_) if object::annotation(&pod, MISSING_SINCE).is_some() => Place::Back,
+                Some(node) if is_off(&node) && ends_off(&pod) => Place::Off,
                 Some(node) => Place::Silent(silent_since(&node)?),
             },
         };
@@ -155,6 +179,7 @@ impl Reconciler for PodGcController {
                 decision.writes.push(note(Value::Null).into());
                 return decision;
             }
+            (Place::Off, _) => SignedDuration::ZERO,
             (Place::Nowhere, _) => left(time(object::meta(pod, "deletionTimestamp")), PATIENCE),
             (Place::Silent(since), _) => {
                 let deleted = time(object::meta(pod, "deletionTimestamp"));
@@ -186,7 +211,7 @@ impl Reconciler for PodGcController {
             return decision;
         }
         decision.report.note("no node will end it");
-        if matches!(place, Place::Silent(_)) && !object::is_terminating(pod) {
+        if matches!(place, Place::Silent(_) | Place::Off) && !object::is_terminating(pod) {
             decision.events.push(Event {
                 regarding: None,
                 kind: EventType::Normal,
@@ -227,7 +252,9 @@ fn failed_status(pod: &Value, place: Place, now: Timestamp) -> Option<Value> {
     }
     let why = match place {
         Place::Gone => Some(("DeletionByPodGC", "PodGC: node no longer exists")),
-        Place::Silent(_) => Some(("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")),
+        Place::Silent(_) | Place::Off => {
+            Some(("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"))
+        }
         Place::Nowhere | Place::Back => None,
     };
     if let Some((reason, message)) = why {
@@ -340,6 +367,34 @@ mod tests {
                 assert!(object::is_terminating(&pod));
                 assert_eq!(model.events, ["Normal TaintManagerEviction: Marking for deletion Pod ns/p"]);
             }
+        }
+    }
+
+    #[test]
+    fn pods_of_a_node_that_is_off_for_good_end_at_once() {
+        let tolerant = json!([{"key": OUT_OF_SERVICE, "operator": "Exists"}]);
+        let cases = [
+            ("Unknown", json!([]), false, true),
+            ("False", json!([{"key": UNREACHABLE, "operator": "Exists"}]), false, true),
+            ("True", json!([]), false, false),
+            ("Unknown", tolerant.clone(), false, false),
+            ("Unknown", tolerant, true, true),
+        ];
+        for (ready, tolerations, deleted, ends) in cases {
+            let (mut model, target) = model("n");
+            model.change(&pods(), &target.key, |pod| pod["spec"]["tolerations"] = tolerations.clone());
+            let mut node = node();
+            node["spec"]["taints"] = json!([{"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}]);
+            node["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
+            model.put(node.clone());
+            if deleted {
+                model.delete(&target, Propagation::Background, Some(30));
+            }
+            let woken = pods_of_node(&model, &node);
+            assert_eq!(woken.is_empty(), ready == "True", "{ready} {tolerations}");
+            model.run(&PodGcController, &target);
+            let expected = ends.then(|| "Failed".to_owned());
+            assert_eq!(phase(&model), expected, "{ready} {tolerations} {deleted}");
         }
     }
 

@@ -3,6 +3,7 @@
 use super::record::Goal;
 use super::work::Inner;
 use crate::access::Access;
+use crate::attention::Attention;
 use crate::provider::{Answer, Provider, Shell};
 use api::sky::{Accelerators, Candidate};
 use futures::FutureExt;
@@ -25,6 +26,8 @@ pub struct Settings {
     pub owner: String,
     /// This program, which runs in the pods too.
     pub program: PathBuf,
+    /// Woken when a connection is lost.
+    pub attention: Attention,
 }
 
 impl Settings {

@@ -338,9 +338,11 @@ impl Inner {
     ) {
         let ended = CancellationToken::new();
         let (inner, token, id, over) = (self.clone(), record.token.clone(), record.id(), ended.clone());
+        let node = record.node.clone();
         let task = tokio::spawn(async move {
             carried.await;
             over.cancel();
+            inner.settings.attention.look_at(&node);
             tracing::warn!(machine = id, "the connection to a machine is lost; its pods go on");
             // not this task's to wait for: the new link ends it
             tokio::spawn(async move {

@@ -5,6 +5,7 @@ use super::fit;
 use super::record::Place;
 use super::work::{Inner, QUICK};
 use crate::access::Access;
+use crate::attention::Attention;
 use crate::provider::{Answer, Provider, Shell};
 use crate::records::Records;
 use futures::{FutureExt, StreamExt};
@@ -30,6 +31,8 @@ pub struct Settings {
     pub api_server: SocketAddr,
     /// This program, which runs on the hosts too.
     pub program: PathBuf,
+    /// Woken when a connection is lost.
+    pub attention: Attention,
 }
 
 /// The provider.

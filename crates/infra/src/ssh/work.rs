@@ -275,7 +275,7 @@ impl Inner {
         };
         self.start_agent(&line, record, port).await?;
         let seen = self.seen(record, &session.place, &said, State::Running);
-        self.keep(machine, &record.token, session, port);
+        self.keep(machine, record, session, port);
         Ok(seen)
     }
 
@@ -320,12 +320,12 @@ impl Inner {
     }
 
     /// Keeps the connection, and makes a new one when it ends, until it is dropped.
-    pub fn keep(self: &Arc<Self>, machine: &Arc<Machine>, token: &str, mut session: Session, port: u16) {
+    pub fn keep(self: &Arc<Self>, machine: &Arc<Machine>, record: &Record, mut session: Session, port: u16) {
         let (ended, close) = (CancellationToken::new(), CancellationToken::new());
         let link = Link { line: session.line(), ended: ended.clone(), close: close.clone(), port };
         tracing::info!(machine = session.place.id(), port, "the machine is connected");
         *locked(&machine.link) = Some(link);
-        let (inner, token) = (self.clone(), token.to_owned());
+        let (inner, token, node) = (self.clone(), record.token.clone(), record.node.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = close.cancelled() => return,
@@ -333,6 +333,7 @@ impl Inner {
             }
             let id = session.place.id();
             drop(session);
+            inner.settings.attention.look_at(&node);
             tracing::warn!(machine = id, "the connection to a machine is lost; its pods go on");
             let mut pause = AGAIN;
             loop {

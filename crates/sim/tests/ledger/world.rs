@@ -203,7 +203,11 @@ impl Scene {
                 let objects = core.clone();
                 let stands: Arc<Stands> = Arc::new(move |token| lines(&objects).iter().any(|(held, _)| held == token));
                 let provider = Called { cloud: cloud.clone(), life: life.clone(), stands };
-                let controller = MachineController::new(client, [Arc::new(provider) as Arc<dyn Provider>]);
+                let controller = MachineController::new(
+                    client,
+                    [Arc::new(provider) as Arc<dyn Provider>],
+                    infra::Attention::default(),
+                );
                 let mut parts = JoinSet::new();
                 parts.spawn(driver.run(CancellationToken::new()));
                 parts.spawn(controller.run(CancellationToken::new()));

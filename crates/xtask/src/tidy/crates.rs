@@ -33,7 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("facts", &["api", "client", "diagnose", "view"]),
     ("node", &["api", "clock", "removal"]),
     ("fetch", &[]),
-    ("infra", &["api", "managed", "placement", "removal", "sky"]),
+    ("infra", &["api", "clock", "managed", "placement", "removal", "sky"]),
     // tier 3
     ("operator", &["api", "driver", "managed", "plan", "reconcile", "workloads"]),
     ("cli", &["api", "client", "diagnose", "facts", "managed", "placement", "sky", "view"]),
