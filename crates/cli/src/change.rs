@@ -3,7 +3,7 @@
 use crate::args::{DeleteArgs, Format, ResumeArgs, SuspendArgs};
 use crate::ending::{Ending, wait_for_pods};
 use crate::jobs::until;
-use crate::{exit, output};
+use crate::{consent, exit, output};
 use api::job_kind::JobKind;
 use api::object;
 use client::codes::ErrorCode;
@@ -12,7 +12,7 @@ use facts::Subject;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::IsTerminal;
 use view::job::is_finished;
 use view::trials::PARENT;
 
@@ -108,20 +108,7 @@ fn agreed(jobs: &[Subject], args: &DeleteArgs) -> Result<bool, ClientError> {
     if args.yes || !std::io::stdin().is_terminal() {
         return Ok(true);
     }
-    loop {
-        eprint!("Proceed? [y/N] ");
-        let mut answer = String::new();
-        let read = std::io::stderr().flush().and_then(|()| std::io::stdin().lock().read_line(&mut answer));
-        read.map_err(|source| ClientError::Io { doing: "read", path: "the terminal".into(), source })?;
-        match answer.trim().to_ascii_lowercase().as_str() {
-            "y" | "yes" => return Ok(true),
-            "" | "n" | "no" => {
-                eprintln!("nothing is deleted");
-                return Ok(false);
-            }
-            _ => eprintln!("answer y or n"),
-        }
-    }
+    consent::is_given("nothing is deleted")
 }
 
 async fn named(cluster: &Cluster, names: &[String]) -> Result<Vec<Subject>, ClientError> {

@@ -14,9 +14,11 @@ mod archive;
 pub mod args;
 mod change;
 mod choice;
+mod clean;
 mod code;
 mod codes;
 pub mod complete;
+mod consent;
 mod cp;
 mod create;
 pub mod daemon;
@@ -93,6 +95,7 @@ async fn carry_out(command: Command, global: &args::Global) -> Result<u8, Client
         Command::Init(args) => init::init(&args).await,
         Command::Down(args) => daemon::down(&args, global),
         Command::Status(args) => daemon::status(&args, global).await,
+        Command::Clean(args) => clean::clean(&args, global).await,
         Command::Kubeconfig(_) => daemon::kubeconfig(global),
         Command::Completions(args) => complete::print(args.shell),
         Command::Man(args) => man::write(&args.dir),
@@ -145,6 +148,7 @@ async fn ask(command: Command, cluster: &Cluster) -> Result<u8, ClientError> {
             unreachable!("carried out without a cluster, or with one of their own")
         }
         Command::Completions(_)
+        | Command::Clean(_)
         | Command::Man(_)
         | Command::Plugin(_)
         | Command::Sky(_)

@@ -180,6 +180,12 @@ pub enum Command {
     /// Each stored object has a checksum. One whose checksum is wrong at a start is set aside: it is not served, and /readyz and `doctor`
     /// name it until it is written again or dropped here. Works with a control plane that runs and, on its files, with one that does not.
     Damaged(DamagedArgs),
+    /// Show what is old and unused on this machine, and remove it after a question
+    ///
+    /// Kinds: what `run` knows of Pythons; repositories fetched for `workdir`; logs and metrics of jobs that are gone, and records of removed
+    /// clusters (while the control plane runs); databases that a restore replaced; files of killed connections; idle processes of
+    /// warm starts (while no control plane runs). Nothing of a job that exists is listed: `delete --finished` removes jobs with their logs.
+    Clean(CleanArgs),
     /// Print the path of the kubeconfig of this machine's control plane
     Kubeconfig(KubeconfigArgs),
     /// Check whether jobs can run on a cluster, and say what to do where they cannot
