@@ -114,6 +114,10 @@ def test_bash_completes_commands_flags_and_names(installed: pathlib.Path, yard: 
     assert completed(installed, "-n", "team-a", "get", "fir", **home) == []
     assert completed(installed, "run", "--runtime", "torch-d", **home) == ["torch-distributed"]
     assert completed(installed, "get", "-n", "team", **home) == ["team-a"]
+    # commands, options and places of sky; clusters and jobs are tested where there are some
+    assert completed(installed, "sky", "au") == ["autostop"]
+    assert completed(installed, "sky", "launch", "--num-n") == ["--num-nodes"]
+    assert completed(installed, "sky", "check", "loc") == ["local"]
     assert f"{yard.home}/hello.py" in completed(installed, "run", f"{yard.home}/hel")
 
 

@@ -83,7 +83,8 @@ def processes(folder: pathlib.Path) -> list[str]:
 def test_a_task_file_from_launch_to_down(pair: tuple[Home, Home]) -> None:
     cluster, sky = pair
     context = cluster.kubectl("config", "current-context").stdout.strip()
-    assert f"k8s/{context}" in sky.sky("check", "k8s")
+    seen = sky.sky("check", "k8s")
+    assert f"k8s/{context}" in seen and "pods may be created in namespace default; free on its nodes" in seen, seen
     (sky.user / "work").mkdir()
     (sky.user / "work/a.txt").write_text("first\n")
     (sky.user / "task.yaml").write_text(

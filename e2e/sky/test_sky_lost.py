@@ -7,14 +7,16 @@ a cluster that does not answer says nothing, and its jobs go on.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
-from conftest import wait_for
+from conftest import BINARY, wait_for
 from sshd import Host, Lan, can
 
 import test_sky_kubernetes
@@ -53,13 +55,25 @@ def kill_all_of_ours(host: Host) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
+def offered(sky: Sky, *words: str) -> list[str]:
+    """What a shell offers for the last word."""
+    line = ["trainyard", "sky", *words]
+    asked = {"TRAINYARD_COMPLETE": "bash", "_CLAP_COMPLETE_INDEX": str(len(line) - 1), "_CLAP_IFS": "\n", "_CLAP_COMPLETE_COMP_TYPE": "9"}
+    done = subprocess.run([BINARY, "--", *line], capture_output=True, text=True, env={**sky.env, **asked}, timeout=60)
+    return [word for word in done.stdout.split() if not word.startswith("-")]
+
+
 @by_ssh
 def test_a_host_whose_processes_are_gone(lan: Lan, sky: Sky) -> None:
     host = lan.host()
     lan.pools(lan.pool("lab", host))
+    assert "tried 1 host: connected" in sky.sky("check", "ssh")
     sky.cluster("dev", "lab")
     sky.until_up("dev")
     begins(sky, "dev", "1")
+    # a shell completes what there is
+    assert (offered(sky, "down", ""), offered(sky, "logs", "dev", "")) == (["dev"], ["1"])
+    assert offered(sky, "check", "ssh/") == ["ssh/lab"]
     kill_all_of_ours(host)
     ends_soon(sky, "the job of killed processes to fail", lambda: "FAILED" in sky.sky("queue", "dev"))
     assert ") next" in sky.sky("exec", "dev", "echo next")
@@ -67,6 +81,8 @@ def test_a_host_whose_processes_are_gone(lan: Lan, sky: Sky) -> None:
     # the machine is switched off and on again
     begins(sky, "dev", "3")
     host.halt()
+    [tried] = json.loads(sky.sky("check", "ssh/lab", "-o", "json"))
+    assert not tried["usable"] and tried["why"].startswith(f"{host.address}: "), tried
     host.boot()
     ends_soon(sky, "the job of a host that starts again to fail", lambda: "RUNNING" not in sky.sky("queue", "dev"))
     assert ") next" in sky.sky("exec", "dev", "echo next")

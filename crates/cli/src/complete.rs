@@ -6,6 +6,7 @@
 use crate::args::{Cli, Global, Shell};
 use crate::exit;
 use crate::plugin;
+use crate::sky::tree;
 use clap::{Arg, CommandFactory};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
@@ -87,7 +88,10 @@ pub(crate) fn print(wanted: Shell) -> Result<u8, ClientError> {
 
 /// The command line with a source of names for each argument that takes one.
 fn command() -> clap::Command {
-    named(Cli::command())
+    let all = named(Cli::command()).mut_subcommand("sky", tree::in_place_of);
+    // the options of all commands are not options of sky's
+    let is_sky = std::env::args().skip_while(|word| word != "--").nth(2).is_some_and(|word| word == "sky");
+    if is_sky { all.mut_args(|arg| arg.global(false)) } else { all }
 }
 
 fn named(command: clap::Command) -> clap::Command {
@@ -115,15 +119,20 @@ fn with_names(arg: Arg) -> Arg {
 }
 
 fn names(kinds: &'static [Kind]) -> Vec<CompletionCandidate> {
+    let names = soon(move || async move { ask(kinds, &global(std::env::args_os())).await });
+    names.into_iter().flatten().map(CompletionCandidate::new).collect()
+}
+
+/// What is asked of a server, if it answers within [`PATIENCE`].
+pub(crate) fn soon<T: Send + 'static, F: Future<Output = T>>(asked: impl FnOnce() -> F + Send + 'static) -> Option<T> {
     let (send, receive) = mpsc::channel();
     // a thread of its own: credentials may come from a program, which blocks
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         // the shell that asked may be gone
-        let _ = send.send(runtime.map(|runtime| runtime.block_on(ask(kinds, &global(std::env::args_os())))));
+        let _ = send.send(runtime.ok().map(|runtime| runtime.block_on(asked())));
     });
-    let names = receive.recv_timeout(PATIENCE).map(Result::unwrap_or_default).unwrap_or_default();
-    names.into_iter().map(CompletionCandidate::new).collect()
+    receive.recv_timeout(PATIENCE).ok().flatten()
 }
 
 /// Names of all kinds that may be listed.

@@ -12,6 +12,8 @@ mod settings;
 mod ssh;
 mod submit;
 mod sync;
+pub(crate) mod tree;
+mod tried;
 mod unmet;
 mod verbs;
 mod words;
@@ -96,6 +98,7 @@ pub fn main(words: &[String]) -> u8 {
         pools: &known.pools,
         contexts: &known.contexts.all,
         unusable: &known.unusable,
+        tried: &[],
         read: &read,
         path: &kind,
         variable: &variable,
@@ -110,7 +113,9 @@ pub fn main(words: &[String]) -> u8 {
         verbs::look(call, &world, &mut at_hand);
     }
     let hosts = call.as_ref().map_or_else(Vec::new, |call| verbs::look_for_gpus(call, &at_hand));
-    let printed = run(words, &World { nodes: &at_hand.nodes, hosts: &hosts, unusable: &at_hand.unusable, ..world });
+    let tried = call.as_ref().map_or_else(Vec::new, |call| tried::of(call, &at_hand, &home, &enabled));
+    let seen = World { nodes: &at_hand.nodes, hosts: &hosts, unusable: &at_hand.unusable, tried: &tried, ..world };
+    let printed = run(words, &seen);
     say(&printed.out, &(printed.err + &printed.note), printed.code)
 }
 

@@ -98,15 +98,19 @@ impl Contexts {
     }
 }
 
-async fn nodes(context: &str) -> Result<Vec<Free>, String> {
+/// A client of a context's API server.
+pub(super) async fn client(context: &str) -> Result<Client, String> {
     let said = |error: &dyn std::error::Error| api::error_chain(error);
     let kubeconfig = Kubeconfig::read().map_err(|error| said(&error))?;
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| said(&error))?;
     // a program may be asked for credentials meanwhile
     let client = tokio::task::spawn_blocking(move || Client::try_from(config)).await;
-    let client = client.map_err(|error| said(&error))?.map_err(|error| said(&error))?;
-    inventory(&client).await.map_err(|error| said(&error))
+    client.map_err(|error| said(&error))?.map_err(|error| said(&error))
+}
+
+async fn nodes(context: &str) -> Result<Vec<Free>, String> {
+    inventory(&client(context).await?).await.map_err(|error| api::error_chain(&error))
 }
 
 /// All nodes of a cluster.

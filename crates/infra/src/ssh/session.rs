@@ -19,9 +19,11 @@ use tokio::time::timeout;
 
 /// How long a connection may take, and what ssh itself waits for an address.
 const OPEN_MAX: Duration = Duration::from_secs(60);
-const CONNECT_TIMEOUT: &str = "ConnectTimeout=20";
-/// A connection is dead after three questions without answer, a question every five seconds.
-const ALIVE: [&str; 2] = ["ServerAliveInterval=5", "ServerAliveCountMax=3"];
+/// How long ssh waits for the address to answer.
+pub const PATIENT: Duration = Duration::from_secs(20);
+/// A connection is dead after two questions without answer, a question every three seconds: the jobs of a host that has started again are
+/// to end soon, and a connection that is given up too early costs nothing but a new one.
+const ALIVE: [&str; 2] = ["ServerAliveInterval=3", "ServerAliveCountMax=2"];
 /// How much is read of what ssh says of a connection that does not come about.
 const COMPLAINT_MAX: u64 = 64 << 10;
 
@@ -56,7 +58,7 @@ impl Drop for Removed {
 fn ssh(folder: &Path, socket: &str, place: &Place) -> Command {
     let mut command = Command::new("ssh");
     // sockets' paths must be short, so the folder is where it runs
-    command.current_dir(folder).args(["-S", socket, "-T", "-o", CONNECT_TIMEOUT, "-o", "LogLevel=ERROR"]);
+    command.current_dir(folder).args(["-S", socket, "-T", "-o", "LogLevel=ERROR"]);
     for option in ["RemoteCommand=none", "PermitLocalCommand=no", "ForwardAgent=no"] {
         command.args(["-o", option]);
     }
@@ -75,15 +77,16 @@ fn local(error: &std::io::Error) -> Fault {
 }
 
 impl Session {
-    /// Connects.
+    /// Connects; `patience` is how long ssh waits for the address to answer.
     ///
     /// # Errors
     /// `Unreachable` or `Refused`: nothing was done there.
-    pub async fn open(folder: &Path, place: &Place, password: Option<&str>) -> Result<Self, Fault> {
+    pub async fn open(folder: &Path, place: &Place, password: Option<&str>, patience: Duration) -> Result<Self, Fault> {
         let socket = socket_name();
         let _ = std::fs::remove_file(folder.join(&socket));
         let mut command = ssh(folder, &socket, place);
         command.args(["-M", "-o", "ControlPersist=no", "-o", "ClearAllForwardings=yes"]);
+        command.args(["-o", &format!("ConnectTimeout={}", patience.as_secs())]);
         for option in ALIVE {
             command.args(["-o", option]);
         }

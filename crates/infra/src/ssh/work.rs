@@ -3,7 +3,7 @@
 use super::fit::unsuitable;
 use super::machines::Settings;
 use super::record::{Place, Record};
-use super::session::{Line, Session};
+use super::session::{Line, PATIENT, Session};
 use crate::access::Access;
 use crate::fault::Fault;
 use crate::host::{Answer as Said, first};
@@ -17,10 +17,14 @@ use serde_json::json;
 use sky::pools::{self, Pools};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
+/// How long most tries of a connection that was lost wait for an answer; every eighth waits as long as the first connection may.
+const HASTY: Duration = Duration::from_secs(5);
+const PATIENT_EVERY: u32 = 8;
 /// How long a host may take for what is quick, to end what runs there, and to take the program.
 pub const QUICK: Duration = Duration::from_secs(45);
 pub const ENDING: Duration = Duration::from_secs(90);
@@ -31,7 +35,7 @@ const SPARE_KIB: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// First and longest pause before a lost connection is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
-const AGAIN_MAX: Duration = Duration::from_secs(15);
+const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 pub struct Inner {
     pub settings: Settings,
@@ -52,6 +56,17 @@ pub struct Machine {
     pub link: Mutex<Option<Link>>,
     /// Since when the host that may be taken does not answer.
     pub silent: Mutex<Option<Instant>>,
+    /// How often a connection was tried since the last one.
+    tries: AtomicU32,
+}
+
+impl Machine {
+    /// How long the next try may wait for an answer. A try that begins while a host is away may hear nothing of its return, so most tries
+    /// are short; a slow host has the others.
+    fn patience(&self) -> Duration {
+        let tries = self.tries.fetch_add(1, Ordering::Relaxed);
+        if tries % PATIENT_EVERY == PATIENT_EVERY - 1 { PATIENT } else { HASTY }
+    }
 }
 
 /// A connection that is kept; it is closed when this goes.
@@ -134,10 +149,14 @@ impl Inner {
     }
 
     pub async fn open(&self, place: &Place) -> Result<Session, Fault> {
+        self.open_within(place, PATIENT).await
+    }
+
+    async fn open_within(&self, place: &Place, patience: Duration) -> Result<Session, Fault> {
         // keys and passwords may have changed since the place was noted
         let known = self.places("").ok().into_iter().flatten().find(|(known, _)| known.is(place));
         let (place, password) = known.unwrap_or_else(|| (place.clone(), None));
-        Session::open(&self.settings.folder, &place, password.as_deref()).await
+        Session::open(&self.settings.folder, &place, password.as_deref(), patience).await
     }
 
     pub async fn way(&self, machine: &Machine, place: &Place) -> Result<Way, Fault> {
@@ -145,7 +164,11 @@ impl Inner {
             locked(&machine.link).as_ref().filter(|link| !link.ended.is_cancelled()).map(|link| link.line.clone());
         match kept.filter(|line| line.place.is(place)) {
             Some(line) => Ok(Way::Kept(line)),
-            None => self.open(place).await.map(|session| Way::Own(Box::new(session))),
+            None => {
+                let session = self.open_within(place, machine.patience()).await?;
+                machine.tries.store(0, Ordering::Relaxed);
+                Ok(Way::Own(Box::new(session)))
+            }
         }
     }
 

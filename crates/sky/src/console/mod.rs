@@ -47,6 +47,8 @@ pub struct World<'a> {
     pub contexts: &'a [String],
     /// Why a place that is set up is of no use: its name in `infra`, and the reason.
     pub unusable: &'a [(String, String)],
+    /// Places that were tried for `sky check`: their names in `infra`, and what was seen, or why they are of no use.
+    pub tried: &'a [(String, Result<String, String>)],
     /// The text of a file.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
     /// What a path is.

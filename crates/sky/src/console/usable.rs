@@ -36,6 +36,7 @@ pub(super) fn check(call: &Call, world: &World<'_>) -> Printed {
     let mut row = |infra: String, usable: bool, why: String| {
         rows.push(vec![infra, if usable { "yes" } else { "no" }.to_owned(), why]);
     };
+    let tried = |infra: &str| world.tried.iter().find(|(place, _)| place == infra).map(|(_, said)| said);
     let is_enabled = |cloud| world.enabled.contains(&cloud);
     let not_allowed = |cloud: Cloud| format!("`allowed_clouds` in ~/.sky/config.yaml lacks {}", cloud.name());
     if is_asked(Cloud::Local, None) {
@@ -53,9 +54,14 @@ pub(super) fn check(call: &Call, world: &World<'_>) -> Printed {
         let known: Vec<String> = hosts.iter().filter(|node| node.is_known).map(|node| size(node)).collect();
         let plural = if hosts.len() == 1 { "" } else { "s" };
         let seen = if known.is_empty() { String::new() } else { format!(" (seen: {})", known.join("; ")) };
-        let is_usable = is_enabled(Cloud::Ssh);
-        let why = if is_usable { format!("{} host{plural}{seen}", hosts.len()) } else { not_allowed(Cloud::Ssh) };
-        row(format!("ssh/{pool}"), is_usable, why);
+        let place = format!("ssh/{pool}");
+        let (is_usable, why) = match (is_enabled(Cloud::Ssh), tried(&place)) {
+            (false, _) => (false, not_allowed(Cloud::Ssh)),
+            (true, None) => (true, format!("{} host{plural}{seen}", hosts.len())),
+            (true, Some(Ok(said))) => (true, format!("{said}{seen}")),
+            (true, Some(Err(why))) => (false, why.clone()),
+        };
+        row(place, is_usable, why);
     }
     for context in world.contexts.iter().filter(|context| is_asked(Cloud::Kubernetes, Some(context))) {
         let nodes: Vec<&FreeNode> =
@@ -72,7 +78,15 @@ pub(super) fn check(call: &Call, world: &World<'_>) -> Printed {
                     "it is not the current context, nor one of allowed_contexts, or no node takes pods".into(),
                 );
             }
-            (true, false) => row(place, true, format!("free on its nodes: {}", free.join("; "))),
+            (true, false) => {
+                let free = format!("free on its nodes: {}", free.join("; "));
+                let (is_usable, why) = match tried(&place) {
+                    None => (true, free),
+                    Some(Ok(said)) => (true, format!("{said}; {free}")),
+                    Some(Err(why)) => (false, why.clone()),
+                };
+                row(place, is_usable, why);
+            }
         }
     }
     for (infra, why) in world.unusable {

@@ -253,6 +253,7 @@ fn world(catalogue: &Catalogue) -> World<'_> {
         pools: &[],
         contexts: &[],
         unusable: &[],
+        tried: &[],
         read: &|_| Err(NO_FILE.to_owned()),
         path: &|_| PathKind::Missing,
         variable: &|_| None,

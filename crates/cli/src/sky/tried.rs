@@ -1,0 +1,181 @@
+//! What `sky check` tries: it connects to the hosts of pools by SSH, and asks the API servers of contexts for their version and for the right
+//! to create pods. Nothing is changed there, and each try has a bound in time.
+
+use super::contexts::client;
+use super::hand::{AtHand, POOLS};
+use ::sky::commands::Call;
+use ::sky::pools::{self, Host};
+use api::foreign::visible_line;
+use futures::StreamExt;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::Api;
+use kube::api::PostParams;
+use placement::Cloud;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// How long a host or an API server may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(8);
+const CONNECT_TIMEOUT: &str = "ConnectTimeout=5";
+/// Hosts and API servers that are tried at once.
+const AT_ONCE: usize = 16;
+/// Hosts of a pool that do not answer and are named.
+const NAMED_MAX: usize = 3;
+
+/// What came of trying a place of `sky check`'s table: what was seen, or why it is of no use.
+pub(super) type Tried = (String, Result<String, String>);
+
+/// Tries the pools and contexts that the command asks for; `enabled` are the clouds that may be used.
+pub(super) fn of(call: &Call, at_hand: &AtHand, home: &Path, enabled: &[Cloud]) -> Vec<Tried> {
+    if call.path != "sky check" {
+        return Vec::new();
+    }
+    let asked: Vec<(Option<Cloud>, Option<&str>)> = call
+        .values("infra_list")
+        .iter()
+        .map(|name| {
+            let (cloud, place) = name.split_once('/').map_or((name.as_str(), None), |(cloud, at)| (cloud, Some(at)));
+            (Cloud::from_name(cloud), place)
+        })
+        .collect();
+    let is_asked = |cloud: Cloud, place: &str| {
+        let means = |(one, at): &(Option<Cloud>, Option<&str>)| *one == Some(cloud) && at.is_none_or(|at| at == place);
+        enabled.contains(&cloud) && (asked.is_empty() || asked.iter().any(means))
+    };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
+    let text = std::fs::read_to_string(home.join(POOLS)).unwrap_or_default();
+    let pools = pools::parse(&text, home, Path::is_file).unwrap_or_default();
+    let pools = pools.into_iter().filter_map(|(name, hosts)| Some((name, hosts.ok()?)));
+    let pools: Vec<(String, Vec<Host>)> = pools.filter(|(name, _)| is_asked(Cloud::Ssh, name)).collect();
+    let contexts = at_hand.contexts.allowed.iter().filter(|name| is_asked(Cloud::Kubernetes, name));
+    let tried = runtime.block_on(async {
+        let (by_ssh, on_kubernetes) = futures::future::join(
+            futures::stream::iter(pools.into_iter().map(|(name, hosts)| pool(name, hosts))).buffered(AT_ONCE).collect(),
+            futures::stream::iter(contexts.map(|name| context(name))).buffered(AT_ONCE).collect::<Vec<_>>(),
+        )
+        .await;
+        let by_ssh: Vec<Tried> = by_ssh;
+        by_ssh.into_iter().chain(on_kubernetes).collect()
+    });
+    runtime.shutdown_background();
+    tried
+}
+
+/// All hosts of a pool. It is of use if one of them is.
+async fn pool(name: String, hosts: Vec<Host>) -> Tried {
+    let tries = hosts.iter().map(|host| async move { (host, connect(host).await) });
+    let all: Vec<(&Host, Result<&'static str, String>)> =
+        futures::stream::iter(tries).buffered(AT_ONCE).collect().await;
+    (format!("ssh/{name}"), summed(&all))
+}
+
+/// What is said of a pool.
+fn summed(all: &[(&Host, Result<&'static str, String>)]) -> Result<String, String> {
+    let good: Vec<&'static str> = all.iter().filter_map(|(_, tried)| tried.as_ref().ok().copied()).collect();
+    let bad: Vec<String> =
+        all.iter().filter_map(|(host, tried)| Some(format!("{}: {}", host.name, tried.as_ref().err()?))).collect();
+    let more = bad.len().saturating_sub(NAMED_MAX);
+    let mut parts: Vec<String> = bad.into_iter().take(NAMED_MAX).collect();
+    if more > 0 {
+        parts.push(format!("{more} more do not answer"));
+    }
+    let plural = if all.len() == 1 { "" } else { "s" };
+    let Some(first) = good.first() else { return Err(parts.join("; ")) };
+    let counted = if parts.is_empty() {
+        format!("{} host{plural}", all.len())
+    } else {
+        format!("{} of {} host{plural}", good.len(), all.len())
+    };
+    parts.insert(0, format!("tried {}: {first}", counted));
+    Ok(parts.join("; "))
+}
+
+/// Logs in and runs nothing. A password is not tried: a wrong one may lock the account.
+async fn connect(host: &Host) -> Result<&'static str, String> {
+    let mut command = tokio::process::Command::new("ssh");
+    command.arg("-T").args(["-o", "BatchMode=yes", "-o", CONNECT_TIMEOUT, "-o", "ClearAllForwardings=yes"]);
+    command.args(["-o", "RemoteCommand=none", "-o", "PermitLocalCommand=no", "-o", "ControlPath=none"]);
+    if let Some(user) = &host.user {
+        command.args(["-l", user]);
+    }
+    if let Some(file) = &host.identity_file {
+        command.arg("-i").arg(file).args(["-o", "IdentitiesOnly=yes"]);
+    }
+    command.arg("--").arg(&host.name).arg("true");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| format!("`ssh` cannot be run: {error}"))?;
+    let stderr = child.stderr.take();
+    let outcome = async {
+        use tokio::io::AsyncReadExt;
+        let mut said = Vec::new();
+        if let Some(stderr) = stderr {
+            let _ = stderr.take(16 << 10).read_to_end(&mut said).await; // what was read until then is enough
+        }
+        (child.wait().await, said)
+    };
+    let Ok((status, said)) = tokio::time::timeout(ANSWER_MAX, outcome).await else {
+        return Err(format!("it has not answered within {} s", ANSWER_MAX.as_secs()));
+    };
+    let said = String::from_utf8_lossy(&said);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    match status.map(|status| status.code()) {
+        Ok(Some(0)) => Ok("connected"),
+        Ok(_) if host.password.is_some() && last.contains("password") && last.contains("Permission denied") => {
+            Ok("it answers and takes passwords; the password was not tried")
+        }
+        _ if last.is_empty() => Err("it cannot be reached".to_owned()),
+        _ => Err(visible_line(last).into_owned()),
+    }
+}
+
+/// The API server of a context.
+async fn context(name: &str) -> Tried {
+    let asked = tokio::time::timeout(ANSWER_MAX, rights(name)).await;
+    let late = |_| Err(format!("its API server has not answered within {} s", ANSWER_MAX.as_secs()));
+    (format!("k8s/{name}"), asked.unwrap_or_else(late))
+}
+
+async fn rights(context: &str) -> Result<String, String> {
+    let client = client(context).await?;
+    let said = |error: &kube::Error| api::error_chain(error);
+    let version = client.apiserver_version().await.map_err(|error| said(&error))?;
+    let namespace = client.default_namespace().to_owned();
+    let wanted = ResourceAttributes {
+        namespace: Some(namespace.clone()),
+        verb: Some("create".into()),
+        resource: Some("pods".into()),
+        ..ResourceAttributes::default()
+    };
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(wanted),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let answer = Api::all(client).create(&PostParams::default(), &review).await.map_err(|error| said(&error))?;
+    let version = visible_line(&version.git_version).into_owned();
+    match answer.status.is_some_and(|status| status.allowed) {
+        true => Ok(format!("Kubernetes {version}, pods may be created in namespace {namespace}")),
+        false => Err(format!("Kubernetes {version} answers, and you may not create pods in namespace {namespace}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_is_of_use_if_one_host_is() {
+        let host = |name: &str| Host { name: name.into(), user: None, identity_file: None, password: None };
+        let hosts: Vec<Host> = ["a", "b", "c", "d", "e"].map(host).into();
+        let of = |bad: usize| {
+            let tried = |(at, host)| (host, if at < bad { Err("refused".to_owned()) } else { Ok("connected") });
+            summed(&hosts.iter().enumerate().map(tried).collect::<Vec<_>>())
+        };
+        assert_eq!(of(0).as_deref(), Ok("tried 5 hosts: connected"));
+        assert_eq!(of(1).as_deref(), Ok("tried 4 of 5 hosts: connected; a: refused"));
+        assert_eq!(of(5), Err("a: refused; b: refused; c: refused; 2 more do not answer".to_owned()));
+    }
+}
