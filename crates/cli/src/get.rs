@@ -46,6 +46,12 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, ClientE
                 true => eprintln!("{}", nothing(cluster, args)),
                 false => lines.iter().for_each(|line| println!("{line}")),
             }
+            if let Some(name) = args.job.as_deref().filter(|name| !is_all(Some(name)))
+                && let Ok(job) = cluster.job(name).await
+                && let Some(why) = crate::waiting::why(cluster, &job).await
+            {
+                eprintln!("{}", api::foreign::visible(&why));
+            }
             Ok(exit::OK)
         }
         _ if args.watch => Err(ClientError::Usage(

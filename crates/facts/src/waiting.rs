@@ -64,6 +64,24 @@ impl Reasons {
     }
 }
 
+/// Why a job waits, for a reader who looks once; `None` for a job that does not wait, and where nothing is known.
+pub(crate) async fn why(cluster: &Cluster, job: &Value) -> Option<String> {
+    if Phase::of(job) != Phase::Pending {
+        return None;
+    }
+    let read = tokio::time::timeout(LOOK_MAX, facts::of(cluster, job.clone())).await;
+    let diagnosis = diagnose(&read.ok()?.ok()?);
+    let is_nothing = matches!(
+        diagnosis.reason,
+        Reason::Complete | Reason::Running | Reason::Starting | Reason::Suspended | Reason::Unknown
+    );
+    (!is_nothing).then(|| told(&diagnosis))
+}
+
+fn told(diagnosis: &Diagnosis) -> String {
+    format!("waiting: {} ({}, {})", diagnosis.why, diagnosis.reason.as_str(), diagnosis.reason.code())
+}
+
 /// What a diagnosis says of a wait. What the scheduler writes on pods is printed as soon as it is there, and not again here.
 fn sentence(diagnosis: Diagnosis) -> Option<String> {
     match diagnosis.reason {
@@ -77,6 +95,6 @@ fn sentence(diagnosis: Diagnosis) -> Option<String> {
         | Reason::NodesNotReady
         | Reason::EarlierRunEnding
         | Reason::GangWaiting => None,
-        reason => Some(format!("waiting: {} ({}, {})", diagnosis.why, reason.as_str(), reason.code())),
+        _ => Some(told(&diagnosis)),
     }
 }
