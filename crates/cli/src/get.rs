@@ -48,7 +48,7 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, ClientE
             }
             if let Some(name) = args.job.as_deref().filter(|name| !is_all(Some(name)))
                 && let Ok(job) = cluster.job(name).await
-                && let Some(why) = crate::waiting::why(cluster, &job).await
+                && let Some(why) = facts::why(cluster, &job).await
             {
                 eprintln!("{}", api::foreign::visible(&why));
             }

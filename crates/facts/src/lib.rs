@@ -21,7 +21,7 @@ mod waiting;
 pub use bytes::{Piece, Pieces, whole};
 pub use machine::{Machine, ThisMachine};
 pub use subject::{Named, Subject};
-pub use waiting::Reasons;
+pub use waiting::{Reasons, why};
 
 use crate::history::{Past, RunOf, Window};
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, launcher};

@@ -65,11 +65,11 @@ impl Reasons {
 }
 
 /// Why a job waits, for a reader who looks once; `None` for a job that does not wait, and where nothing is known.
-pub(crate) async fn why(cluster: &Cluster, job: &Value) -> Option<String> {
+pub async fn why(cluster: &Cluster, job: &Value) -> Option<String> {
     if Phase::of(job) != Phase::Pending {
         return None;
     }
-    let read = tokio::time::timeout(LOOK_MAX, facts::of(cluster, job.clone())).await;
+    let read = tokio::time::timeout(LOOK_MAX, crate::of(cluster, job.clone(), &ThisMachine)).await;
     let diagnosis = diagnose(&read.ok()?.ok()?);
     let is_nothing = matches!(
         diagnosis.reason,
