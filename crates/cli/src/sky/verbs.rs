@@ -9,7 +9,7 @@ pub(super) mod refused;
 mod show;
 mod tables;
 
-use super::clusters::Found;
+use super::clusters::{Found, Sky};
 use super::hand::AtHand;
 use super::logs;
 use super::submit::Trouble;
@@ -153,8 +153,12 @@ fn say(line: impl AsRef<str>) {
     }
 }
 
-fn missing(shown: &str) -> Trouble {
-    Trouble::Said(format!("sky.exceptions.ClusterDoesNotExist: Cluster '{shown}' does not exist."))
+/// That there is no such cluster, and the name that was probably meant.
+async fn missing(sky: &Sky, shown: &str) -> Trouble {
+    let all = sky.all().await.unwrap_or_default(); // the sentence is true without a guess
+    let near = api::near::near(shown, all.iter().map(Found::shown));
+    let near = near.map(|name| format!(" Did you mean {name}?")).unwrap_or_default();
+    Trouble::Said(format!("sky.exceptions.ClusterDoesNotExist: Cluster '{shown}' does not exist.{near}"))
 }
 
 /// What SkyPilot says of a command that needs a cluster that runs, where it does not. `operation`: `tailing logs`. One whose machines cannot

@@ -77,7 +77,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
         }
         existing = sky.find(&shown).await?;
     }
-    let Some(found) = existing else { return Err(missing(&shown).into()) };
+    let Some(found) = existing else { return Err(missing(&sky, &shown).await.into()) };
     let was_up = found.cluster.status.phase == ClusterPhase::Up && found.cluster.spec.power == Power::Running;
     let met = fits(&found, &task, Some(Size::of(&sky, &found).await?))?;
     if !is_new {
@@ -283,7 +283,9 @@ pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
     check_secrets(&task)?;
     check_workdir(&task, world)?;
     let sky = Sky::connect().await?;
-    let found = sky.find(&shown).await?.filter(|found| !found.is_ending()).ok_or_else(|| missing(&shown))?;
+    let Some(found) = sky.find(&shown).await?.filter(|found| !found.is_ending()) else {
+        return Err(missing(&sky, &shown).await.into());
+    };
     match found.cluster.status.phase {
         ClusterPhase::Up => {}
         ClusterPhase::Autostopping => {

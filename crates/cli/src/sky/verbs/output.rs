@@ -49,7 +49,7 @@ pub(super) async fn show_logs(call: &Call) -> Done {
         (false, false) => "tailing logs",
     };
     let sky = Sky::connect().await?;
-    let found = sky.find(&shown).await?.ok_or_else(|| missing(&shown))?;
+    let Some(found) = sky.find(&shown).await? else { return Err(missing(&sky, &shown).await.into()) };
     if let Some(trouble) = not_up(&found, operation) {
         return Err(trouble.into());
     }
