@@ -354,6 +354,14 @@ pub(crate) fn from_outside(facts: &Facts) -> Option<Case> {
     facts.pods.iter().filter_map(|pod| of_pod(facts, pod)).min_by_key(|case| case.reason == Reason::PodDeleted)
 }
 
+/// The same of a job that runs: a pod that is gone, and whose step has another one now, says nothing of it any more.
+pub(crate) fn from_outside_now(facts: &Facts) -> Option<Case> {
+    let is_replaced =
+        |pod: &PodFacts| !pod.live && facts.pods.iter().any(|other| other.live && step(&other.pod) == step(&pod.pod));
+    let pods = facts.pods.iter().filter(|pod| !is_replaced(pod));
+    pods.filter_map(|pod| of_pod(facts, pod)).min_by_key(|case| case.reason == Reason::PodDeleted)
+}
+
 fn of_pod(facts: &Facts, pod: &PodFacts) -> Option<Case> {
     let status = &pod.pod["status"];
     let disrupted = condition(&pod.pod, "DisruptionTarget");

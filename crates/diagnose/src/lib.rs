@@ -55,7 +55,7 @@ fn unfinished(facts: &Facts, phase: Phase) -> (State, Case) {
         return (State::Pending, waiting::of_job(facts));
     }
     // pods of a lost node still count as running, but nobody knows what they do
-    match failed::from_outside(facts) {
+    match failed::from_outside_now(facts) {
         Some(case) => (State::Stuck, case),
         None => moving::of_job(facts),
     }
