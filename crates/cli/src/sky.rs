@@ -3,7 +3,6 @@
 
 mod clusters;
 mod contexts;
-mod fit;
 mod git;
 mod hand;
 mod hosts;
@@ -14,7 +13,6 @@ mod submit;
 mod sync;
 pub(crate) mod tree;
 mod tried;
-mod unmet;
 mod verbs;
 mod words;
 

@@ -1,7 +1,7 @@
 //! Clusters of machines: what should happen, worked out from what is asked for and what is there.
 //!
 //! [`provider`] has the words of providers, [`machine`] the ledger: what to ask the provider of a machine next, and what its answer means;
-//! [`cluster`] is the reconciler of Cluster, [`jobs`] the turns of its jobs, [`inventory`] what a Kubernetes
+//! [`launch`] makes a Cluster and the JobSets of a task, [`cluster`] is the reconciler of Cluster, [`jobs`] the turns of its jobs, [`inventory`] what a Kubernetes
 //! cluster has free, [`resources`] what clusters are called by what they have.
 //! Pure: no I/O, no clock, no chance; it never learns which providers there are, nor how they are reached.
 
@@ -10,6 +10,7 @@
 pub mod cluster;
 pub mod inventory;
 pub mod jobs;
+pub mod launch;
 pub mod machine;
 pub mod names;
 pub mod provider;

@@ -1,23 +1,19 @@
 //! Launches clusters and submits jobs to them.
 
 use super::clusters::{Found, Sky};
-use super::{contexts, fit, git, sync, unmet};
-use ::sky::console::Planned;
-use ::sky::resources::Resources;
+use super::{git, sync};
 use ::sky::task::Task;
-use ::sky::value::{Map, Value as Field};
-use api::sky::{API_VERSION, Accelerators, Candidate, Cluster, ClusterNode, ClusterPhase, PodOptions, keys};
+use ::sky::value::Value as Field;
+use api::sky::{ClusterNode, ClusterPhase};
 use client::ClientError;
 use jiff::Timestamp;
-use kube::api::{DynamicObject, PostParams};
-use managed::jobs::{RESOURCES, Submission, whole};
+use kube::api::{DynamicObject, ListParams, PostParams};
+use managed::launch::Refused;
+use managed::launch::fit::{Size, taken};
+use managed::launch::job::{Job, Setup};
 use managed::names::object_name;
-use placement::{Catalogue, Cloud};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
-
-/// As many places are tried at most: a Cluster holds no more.
-const CANDIDATES_MAX: usize = 1000;
 
 /// Why a launch did not come to an end: what is said, as the class of SkyPilot's exception and a message.
 pub(super) enum Trouble {
@@ -28,6 +24,12 @@ pub(super) enum Trouble {
 impl From<ClientError> for Trouble {
     fn from(error: ClientError) -> Self {
         Self::Cli(error)
+    }
+}
+
+impl From<Refused> for Trouble {
+    fn from(refused: Refused) -> Self {
+        Self::Said(refused.to_string())
     }
 }
 
@@ -45,90 +47,6 @@ pub(super) fn value_error(message: impl AsRef<str>) -> Trouble {
     said("ValueError", message)
 }
 
-/// How many, of an amount such as `4`, `4+`, `16GB`.
-pub(super) fn amount(text: &Option<String>) -> f64 {
-    let digits = |c: char| c.is_ascii_digit() || c == '.';
-    let text = text.as_deref().unwrap_or_default();
-    let end = text.find(|c| !digits(c)).unwrap_or(text.len());
-    text.get(..end).and_then(|number| number.parse().ok()).unwrap_or(0.0)
-}
-
-pub(super) fn gpus(resources: &Resources) -> Option<Accelerators> {
-    let (name, count) = resources.accelerators.as_ref()?;
-    Some(Accelerators { name: name.clone(), count: count.as_number().unwrap_or(1.0) })
-}
-
-/// Where the machines are to be, in the order of preference. `kubernetes`: of `~/.sky/config.yaml`.
-///
-/// # Errors
-/// For places where no machines are made yet, and where none has all that is asked for.
-pub(super) fn candidates(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Result<Vec<Candidate>, Trouble> {
-    let of = |found: &placement::search::Candidate| {
-        let asked = task.resources.list.get(found.request).cloned().unwrap_or_default();
-        let cpus = amount(&asked.cpus);
-        let memory = match asked.memory.as_deref() {
-            Some(times) if times.ends_with('x') => amount(&asked.memory) * cpus,
-            _ => amount(&asked.memory),
-        };
-        let on_kubernetes = found.cloud == Cloud::Kubernetes;
-        // a pod has what it asks for, and no more
-        let (cpus, memory) = match on_kubernetes {
-            true => (found.cpus.unwrap_or(cpus), found.memory.unwrap_or(memory)),
-            false => (cpus, memory),
-        };
-        Candidate {
-            provider: found.cloud.name().to_owned(),
-            region: found.region.strip_prefix("ssh-").unwrap_or(&found.region).to_owned(),
-            zone: found.zone.clone().unwrap_or_default(),
-            instance_type: Some(found.instance_type.clone()).filter(|name| name != "-").unwrap_or_default(),
-            // what was asked for: a machine may have more
-            cpus,
-            memory,
-            accelerators: found.accelerator.clone().map(|(name, count)| Accelerators { name, count }),
-            spot: found.use_spot,
-            hourly_price: found.hourly,
-            pod: if on_kubernetes { contexts::pod(&asked, kubernetes, &found.region) } else { PodOptions::default() },
-        }
-    };
-    let mut refused = None;
-    let mut told = false;
-    let mut all: Vec<Candidate> = Vec::new();
-    for found in &planned.candidates {
-        let lacks = task.resources.list.get(found.request).map(|one| unmet::at(found.cloud.name(), one));
-        let lacks = lacks.unwrap_or_default();
-        if !lacks.refused.is_empty() {
-            refused = refused.or(Some((found.cloud.name(), lacks.refused)));
-            continue;
-        }
-        if let (false, Some(one)) = (std::mem::replace(&mut told, true), task.resources.list.get(found.request)) {
-            unmet::check(found.cloud.name(), one)?;
-        }
-        all.push(of(found));
-    }
-    all.dedup();
-    all.truncate(CANDIDATES_MAX);
-    if let (true, Some((provider, what))) = (all.is_empty(), &refused) {
-        return Err(unmet::refused(provider, what));
-    }
-    if all.is_empty() {
-        let names: Vec<&str> = planned.passed_over.iter().map(|cloud| cloud.display()).collect();
-        return Err(said(
-            "sky.exceptions.NotSupportedError",
-            format!(
-                "No machines are made on {} yet, and nothing else meets what the task asks for: `sky explain` says what would help, and `sky check` where machines are made.",
-                names.join(", ")
-            ),
-        ));
-    }
-    Ok(all)
-}
-
-/// `1x[CPU:1+]`, `2x[H100:8]`: what a job of a task holds.
-fn job_resources(nodes: i128, each: &Resources) -> String {
-    let each = gpus(each).map_or_else(|| "CPU:1+".to_owned(), |gpus| format!("{}:{}", gpus.name, gpus.count));
-    format!("{nodes}x[{each}]")
-}
-
 pub(super) fn user() -> String {
     std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| {
         nix::unistd::User::from_uid(nix::unistd::geteuid())
@@ -138,21 +56,20 @@ pub(super) fn user() -> String {
     })
 }
 
-/// The Cluster that is asked for.
-pub(super) fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, command: &str) -> Value {
-    let nodes = i32::try_from(task.num_nodes).unwrap_or(i32::MAX);
-    let resources = candidates.first().map(|first| managed::resources::of(nodes, first)).unwrap_or_default();
-    json!({
-        "apiVersion": API_VERSION, "kind": "Cluster",
-        "metadata": {
-            "name": object_name(shown), "finalizers": [keys::LEDGER],
-            "annotations": {managed::jobs::NAME: shown, RESOURCES: resources},
-        },
-        "spec": {
-            "nodes": nodes, "candidates": candidates,
-            "user": user(), "command": command,
-        },
-    })
+/// Processors and GiB of memory that each machine of a cluster has at least: as its Nodes say, else as the cluster was asked for.
+pub(super) async fn size(sky: &Sky, found: &Found) -> Result<Size, ClientError> {
+    let asked = taken(&found.cluster);
+    let names: Vec<&str> = found.cluster.status.nodes.iter().map(|node| node.node.as_str()).collect();
+    let listed = match names.as_slice() {
+        [] => Vec::new(),
+        _ => sky.nodes().list(&ListParams::default()).await?.items,
+    };
+    let named = listed.iter().filter(|node| node.metadata.name.as_deref().is_some_and(|name| names.contains(&name)));
+    let sizes = named.map(|node| Size::allocatable(&node.data["status"]["allocatable"]));
+    let least = sizes.reduce(|a, b| Size { cpus: a.cpus.min(b.cpus), memory: a.memory.min(b.memory) });
+    let least = least.unwrap_or(Size { cpus: 0.0, memory: 0.0 });
+    // a machine was made for what was asked for, whatever it keeps back of it
+    Ok(Size { cpus: least.cpus.max(asked.cpus), memory: least.memory.max(asked.memory) })
 }
 
 /// What a waiting launch learns.
@@ -293,22 +210,6 @@ pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Tr
     done.map_err(|(machine, why)| failed("the task's files", &machine, &why))
 }
 
-/// Whether the `setup` of a task goes before its job.
-pub(super) enum Setup {
-    LeftOut,
-    /// It does, where the task has one; noted as having set up this.
-    As(String),
-}
-
-/// What tells what a task sets up from another configuration: machines, variables and `setup`.
-pub(super) fn configuration(task: &Task, catalogue: &Catalogue) -> String {
-    let resources = task.resources.list.iter().map(|one| Field::Map(one.write(catalogue)).quoted());
-    let (nodes, envs) = (task.num_nodes.to_string(), Field::Map(task.envs.clone()).quoted());
-    let setup = task.setup.clone().unwrap_or_default();
-    let all: Vec<String> = [nodes, setup, envs].into_iter().chain(resources).collect();
-    api::stable::digits(all.iter().map(String::as_str))
-}
-
 /// Submits a task as the next job of a cluster, and returns its number.
 ///
 /// # Errors
@@ -320,64 +221,22 @@ pub(super) async fn submit(
     setup: Setup,
     now: Timestamp,
 ) -> Result<u32, Trouble> {
-    let fields = task.envs.iter().chain(task.secrets.values.iter());
-    let variables: serde_json::Map<String, Value> =
-        fields.map(|(name, value)| (name.text(), Value::String(value.text()))).collect();
-    let owner = json!([{
-        "apiVersion": API_VERSION, "kind": "Cluster", "name": found.name(), "uid": api::object::uid(&found.object),
-    }]);
-    let mut secret = String::new();
-    if !variables.is_empty() {
-        let object = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {"generateName": format!("{}-env-", found.name()), "labels": {keys::CLUSTER: found.name()}, "ownerReferences": owner},
-            "stringData": variables,
-        });
-        let made = sky.secrets().create(&PostParams::default(), &dynamic(object)?).await?;
-        secret = made.metadata.name.unwrap_or_default();
+    let mut job = Job::new(&found.object, &found.cluster, found.shown(), task, setup, &user(), now)?;
+    if let Some(secret) = job.secret() {
+        let made = sky.secrets().create(&PostParams::default(), &dynamic(secret)?).await?;
+        job.read_from(made.metadata.name.unwrap_or_default());
     }
-    let each = fit::fits(found, task, None)?;
-    let (script, configuration) = match setup {
-        Setup::LeftOut => (None, String::new()),
-        Setup::As(configuration) => (task.setup.clone(), configuration),
-    };
-    let status: &Cluster = &found.cluster;
-    let index = usize::try_from(status.status.candidate).unwrap_or(0);
-    let place = status.spec.candidates.get(index).cloned().unwrap_or_default();
-    let none_if_empty = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
-    let id = sky.jobs(found.name()).await?.last().map_or(1, |last| last.id.saturating_add(1));
-    let mut job = Submission {
-        cluster_shown: found.shown().to_owned(),
-        name: task.name.clone().unwrap_or_default(),
-        user: user(),
-        gpus: gpus(each).map_or(0.0, |gpus| gpus.count),
-        resources: job_resources(task.num_nodes, each),
-        run_timestamp: format!("sky-{}", now.strftime("%Y-%m-%d-%H-%M-%S-%6f")),
-        script: task.run.clone().unwrap_or_default(),
-        is_setup: false,
-        has_setup: script.is_some(),
-        configuration,
-        secret,
-        cluster_info: json!({
-            "cluster_name": found.shown(), "cloud": place.provider,
-            "region": none_if_empty(&place.region), "zone": none_if_empty(&place.zone),
-        }),
-        ..Submission::on(&found.object, id, u32::try_from(task.num_nodes).unwrap_or(1))
-    };
-    debug_assert!(whole(job.gpus) <= 1_000_000);
+    let mut id = sky.jobs(found.name()).await?.last().map_or(1, |last| last.id.saturating_add(1));
     // the name is made of the number: the second client to come takes the next one
     loop {
-        match sky.jobsets().create(&PostParams::default(), &dynamic(job.jobset())?).await {
+        match sky.jobsets().create(&PostParams::default(), &dynamic(job.main(id))?).await {
             Ok(_) => break,
-            Err(kube::Error::Api(status)) if status.code == 409 => job.id = job.id.saturating_add(1),
+            Err(kube::Error::Api(status)) if status.code == 409 => id = id.saturating_add(1),
             Err(error) => return Err(error.into()),
         }
     }
-    let id = job.id;
-    if let Some(script) = script {
-        let nodes = u32::try_from(status.spec.nodes).unwrap_or(1).min(job.nodes.max(1));
-        let setup = Submission { script, is_setup: true, nodes, ..job };
-        sky.jobsets().create(&PostParams::default(), &dynamic(setup.jobset())?).await?;
+    if let Some(setup) = job.setup(id) {
+        sky.jobsets().create(&PostParams::default(), &dynamic(setup)?).await?;
     }
     Ok(id)
 }

@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // tier 1
     ("diagnose", &["api"]),
     ("kinds", &["api", "merge", "resource"]),
-    ("managed", &["api", "reconcile"]),
+    ("managed", &["api", "placement", "reconcile", "sky"]),
     ("placement", &[]),
     ("plan", &["api", "merge", "reconcile"]),
     ("sky", &["placement"]),

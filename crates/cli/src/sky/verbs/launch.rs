@@ -3,12 +3,10 @@
 use super::autostop::{autostop, held, holding, set_autostop};
 use super::{Done, End, NOT_FOUND, confirm, missing, misused, refused, say, skipped};
 use crate::sky::clusters::{Found, Sky};
-use crate::sky::fit::{Size, fits, taken};
 use crate::sky::hand::AtHand;
 use crate::sky::logs;
 use crate::sky::ssh::Entries;
-use crate::sky::submit::{self, Setup, Trouble, value_error};
-use crate::sky::unmet;
+use crate::sky::submit::{self, Trouble, size, value_error};
 use crate::sky::words::{as_typed, without_values};
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
@@ -17,6 +15,9 @@ use client::ClientError;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use managed::jobs::Status;
+use managed::launch::fit::{fits, taken};
+use managed::launch::job::Setup;
+use managed::launch::{self, By, unmet};
 use serde_json::json;
 
 pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) -> Done {
@@ -28,7 +29,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     refused::task(&task)?;
     check_secrets(&task)?;
     // of the task as it was written: it is checked further where a cluster is made
-    let configuration = submit::configuration(&task, world.catalogue);
+    let configuration = launch::configuration(&task, world.catalogue);
     let autostop = autostop(call, Some(&task))?;
     check_workdir(&task, world)?;
     let sky = Sky::connect().await?;
@@ -58,11 +59,13 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
         let around = World { nodes: &at_hand.nodes, ..*world };
         let planned = planned(&mut task, source.as_ref(), &around).map_err(End::Printed)?;
         say(planned.told.trim_end());
-        let candidates = submit::candidates(&task, &planned, at_hand.kubernetes.as_ref())?;
+        let launch::Places { candidates, without_effect } =
+            launch::places(&task, &planned, at_hand.kubernetes.as_ref())?;
+        tell(without_effect);
         let place = place(candidates.first());
         confirm(call, &format!("Launching a new cluster '{shown}'. Proceed?"))?;
         let command = without_values(std::env::args());
-        let mut object = submit::cluster(&shown, &task, candidates, &command);
+        let mut object = launch::cluster(&shown, &task, candidates, &By { user: &submit::user(), command: &command });
         if call.is_set("retry_until_up") {
             object["spec"]["retryUntilUp"] = true.into();
         }
@@ -79,9 +82,9 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     }
     let Some(found) = existing else { return Err(missing(&sky, &shown).await.into()) };
     let was_up = found.cluster.status.phase == ClusterPhase::Up && found.cluster.spec.power == Power::Running;
-    let met = fits(&found, &task, Some(Size::of(&sky, &found).await?))?;
+    let met = fits(&found.cluster, found.shown(), &task, Some(size(&sky, &found).await?))?;
     if !is_new {
-        unmet::check(&taken(&found).provider, met)?;
+        tell(unmet::check(&taken(&found.cluster).provider, met)?);
     }
     let mut spec = json!({});
     if found.cluster.spec.power == Power::Stopped {
@@ -119,6 +122,10 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
         set_autostop(&sky, &name, autostop).await?;
     }
     submitted(&sky, call, &found, id).await
+}
+
+fn tell(lines: Vec<String>) {
+    lines.iter().for_each(|line| eprintln!("{line}"));
 }
 
 /// `Local`, `SSH pool`: where a cluster is launched first.
@@ -296,7 +303,8 @@ pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
         }
         ClusterPhase::Init | ClusterPhase::Stopped => return Err(skipped(&found, "executing tasks").into()),
     }
-    unmet::check(&taken(&found).provider, fits(&found, &task, None)?)?;
+    let met = fits(&found.cluster, found.shown(), &task, None)?;
+    tell(unmet::check(&taken(&found.cluster).provider, met)?);
     submit::send(&sky, &found, &task).await?;
     if task.run.is_none() {
         say("Run commands not specified or empty.");

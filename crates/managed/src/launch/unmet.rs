@@ -1,12 +1,12 @@
 //! What of a machine's description a place does not give: refused, or said in a line, never passed over.
 
-use super::submit::{Trouble, said};
-use ::sky::resources::Resources;
+use super::Refused;
 use placement::{Cloud, Feature};
+use sky::resources::Resources;
 
 /// What a place does not give of a description.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Unmet {
+pub struct Unmet {
     /// Without which the task would be another one.
     pub refused: Vec<String>,
     /// Without which it runs all the same.
@@ -14,7 +14,7 @@ pub(super) struct Unmet {
 }
 
 /// What is not to be had of this description where this provider makes machines.
-pub(super) fn at(provider: &str, asked: &Resources) -> Unmet {
+pub fn at(provider: &str, asked: &Resources) -> Unmet {
     let makes = |cloud: &Cloud| matches!(cloud, Cloud::Local | Cloud::Ssh | Cloud::Kubernetes);
     let Some(cloud) = Cloud::from_name(provider).filter(makes) else { return Unmet::default() };
     let pods = cloud == Cloud::Kubernetes;
@@ -57,43 +57,43 @@ pub(super) fn at(provider: &str, asked: &Resources) -> Unmet {
     unmet
 }
 
-/// Says what has no effect at a place.
+/// A line for each thing that has no effect at a place.
 ///
 /// # Errors
-/// The line about what is refused there.
-pub(super) fn check(provider: &str, asked: &Resources) -> Result<(), Trouble> {
+/// What is refused there.
+pub fn check(provider: &str, asked: &Resources) -> Result<Vec<String>, Refused> {
     let unmet = at(provider, asked);
     if !unmet.refused.is_empty() {
         return Err(refused(provider, &unmet.refused));
     }
-    unmet.without_effect.iter().for_each(|what| eprintln!("{what}. It has no effect on {}.", place(provider)));
-    Ok(())
+    let told = |what: &String| format!("{what}. It has no effect on {}.", place(provider));
+    Ok(unmet.without_effect.iter().map(told).collect())
 }
 
 /// The error about what is refused at a place.
-pub(super) fn refused(provider: &str, what: &[String]) -> Trouble {
-    said("sky.exceptions.NotSupportedError", format!("{} (on {}).", what.join("; "), place(provider)))
+pub fn refused(provider: &str, what: &[String]) -> Refused {
+    Refused::new("sky.exceptions.NotSupportedError", format!("{} (on {}).", what.join("; "), place(provider)))
 }
 
 fn place(provider: &str) -> &str {
-    match provider {
-        "local" => "this machine",
-        "ssh" => "machines of SSH pools",
-        "kubernetes" => "Kubernetes",
-        other => other,
+    match Cloud::from_name(provider) {
+        Some(Cloud::Local) => "this machine",
+        Some(Cloud::Ssh) => "machines of SSH pools",
+        Some(Cloud::Kubernetes) => "Kubernetes",
+        _ => provider,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::sky::schema::Reader;
-    use ::sky::task::Given;
+    use sky::schema::Reader;
+    use sky::task::Given;
 
     fn asked(resources: &str) -> Resources {
         let catalogue = placement::Catalogue::default();
         let text = format!("run: x\nresources: {{{resources}}}\n");
-        let file = ::sky::file::File::read(&text, &Given::default(), Reader::Client, &catalogue).unwrap();
+        let file = sky::file::File::read(&text, &Given::default(), Reader::Client, &catalogue).unwrap();
         file.tasks[0].resources.list[0].clone()
     }
 

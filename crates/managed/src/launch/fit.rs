@@ -1,44 +1,25 @@
 //! Whether a cluster that is there is what a task asks for.
 
-use super::clusters::{Found, Sky};
-use super::submit::{Trouble, amount, gpus, said};
-use ::sky::place::describe;
-use ::sky::resources::Resources;
-use ::sky::task::Task;
+use super::{Refused, amount, gpus};
 use api::quantity::Quantity;
-use api::sky::Candidate;
-use client::ClientError;
-use kube::api::ListParams;
+use api::sky::{Candidate, Cluster};
+use sky::place::describe;
+use sky::resources::Resources;
+use sky::task::Task;
 
 const GIB: f64 = 1_073_741_824.0;
 
 /// Processors and GiB of memory that each machine of a cluster has at least.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Size {
+pub struct Size {
     pub cpus: f64,
     pub memory: f64,
 }
 
 impl Size {
-    /// As the Nodes of the cluster say, else as the cluster was asked for.
-    pub async fn of(sky: &Sky, found: &Found) -> Result<Self, ClientError> {
-        let asked = taken(found);
-        let names: Vec<&str> = found.cluster.status.nodes.iter().map(|node| node.node.as_str()).collect();
-        let listed = match names.as_slice() {
-            [] => Vec::new(),
-            _ => sky.nodes().list(&ListParams::default()).await?.items,
-        };
-        let named =
-            listed.iter().filter(|node| node.metadata.name.as_deref().is_some_and(|name| names.contains(&name)));
-        let sizes = named.map(|node| Self::allocatable(&node.data["status"]["allocatable"]));
-        let least = sizes.reduce(|a, b| Self { cpus: a.cpus.min(b.cpus), memory: a.memory.min(b.memory) });
-        let least = least.unwrap_or(Self { cpus: 0.0, memory: 0.0 });
-        // a machine was made for what was asked for, whatever it keeps back of it
-        Ok(Self { cpus: least.cpus.max(asked.cpus), memory: least.memory.max(asked.memory) })
-    }
-
     #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
-    fn allocatable(has: &serde_json::Value) -> Self {
+    /// Of one Node, by its `status.allocatable`.
+    pub fn allocatable(has: &serde_json::Value) -> Self {
         let quantity = |name: &str| Quantity::from_json(&has[name]).ok();
         Self {
             cpus: quantity("cpu").map_or(0.0, |quantity| quantity.milli_value() as f64 / 1000.0),
@@ -48,10 +29,16 @@ impl Size {
 }
 
 /// The place that a cluster has, or tries.
-pub(super) fn taken(found: &Found) -> Candidate {
-    let spec = &found.cluster.spec;
-    let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
+pub fn taken(cluster: &Cluster) -> Candidate {
+    let spec = &cluster.spec;
+    let index = usize::try_from(cluster.status.candidate).unwrap_or(0);
     spec.candidates.get(index).or(spec.candidates.first()).cloned().unwrap_or_default()
+}
+
+/// The place that a cluster is at, by its number; an empty one where there is none of that number.
+pub fn tried(cluster: &Cluster) -> Candidate {
+    let index = usize::try_from(cluster.status.candidate).unwrap_or(0);
+    cluster.spec.candidates.get(index).cloned().unwrap_or_default()
 }
 
 /// The region that is asked for, as a Cluster has it.
@@ -59,20 +46,20 @@ fn region(resources: &Resources) -> Option<&str> {
     resources.infra.region.as_deref().map(|region| region.strip_prefix("ssh-").unwrap_or(region))
 }
 
-/// Which of the alternatives of a task a cluster that is there meets. Processors and memory count where their size is given: jobs do not
+/// Which of the alternatives of a task a cluster that is there, called `shown`, meets. Processors and memory count where their size is given: jobs do not
 /// hold any, so `exec` does not ask for them.
 ///
 /// # Errors
 /// What it lacks.
-pub(super) fn fits<'a>(found: &Found, task: &'a Task, size: Option<Size>) -> Result<&'a Resources, Trouble> {
-    let spec = &found.cluster.spec;
-    let has = taken(found);
+pub fn fits<'a>(cluster: &Cluster, shown: &str, task: &'a Task, size: Option<Size>) -> Result<&'a Resources, Refused> {
+    let spec = &cluster.spec;
+    let has = taken(cluster);
     let list = &task.resources.list;
     let enough = i128::from(spec.nodes) >= task.num_nodes;
     if let Some(met) = list.iter().find(|one| enough && meets(&has, one, size)) {
         return Ok(met);
     }
-    let mismatch = |message: String| Err(said("sky.exceptions.ResourcesMismatchError", message));
+    let mismatch = |message: String| Err(Refused::new("sky.exceptions.ResourcesMismatchError", message));
     for one in list {
         let asked = format!("Task requested resources {}", describe(one, true));
         if let Some(region) = region(one).filter(|region| *region != has.region) {
@@ -91,13 +78,13 @@ pub(super) fn fits<'a>(found: &Found, task: &'a Task, size: Option<Size>) -> Res
     }
     let requested: Vec<String> =
         list.iter().map(|one| format!("{}x {}", task.num_nodes, describe(one, true))).collect();
-    let shown = size
+    let sized = size
         .map_or_else(|| has.clone(), |size| Candidate { cpus: size.cpus, memory: round(size.memory), ..has.clone() });
-    let existing = managed::resources::of(spec.nodes, &shown);
+    let existing = crate::resources::of(spec.nodes, &sized);
     mismatch(format!(
         "Requested resources do not match the existing cluster.\n  Requested:\t{}\n  Existing:\t{existing}\nTo fix: specify a new cluster name, or down the existing cluster first: sky down {}",
         requested.join(", "),
-        found.shown()
+        shown
     ))
 }
 
@@ -133,21 +120,20 @@ fn meets(has: &Candidate, wanted: &Resources, size: Option<Size>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::sky::schema::Reader;
-    use ::sky::task::Given;
     use api::sky::Accelerators;
     use placement::Catalogue;
+    use sky::schema::Reader;
+    use sky::task::Given;
 
     fn task(text: &str) -> Task {
-        let file = ::sky::file::File::read(text, &Given::default(), Reader::Client, &Catalogue::default());
+        let file = sky::file::File::read(text, &Given::default(), Reader::Client, &Catalogue::default());
         file.unwrap().tasks.pop().unwrap()
     }
 
-    fn cluster() -> Found {
-        let mut found =
-            Found { object: serde_json::json!({"metadata": {"name": "dev"}}), cluster: api::sky::Cluster::default() };
-        found.cluster.spec.nodes = 2;
-        found.cluster.spec.candidates = vec![Candidate {
+    fn cluster() -> Cluster {
+        let mut found = Cluster::default();
+        found.spec.nodes = 2;
+        found.spec.candidates = vec![Candidate {
             provider: "kubernetes".into(),
             region: "here".into(),
             instance_type: "4CPU--8GB".into(),
@@ -171,7 +157,7 @@ mod tests {
             "resources: {image_id: 'docker:mine:1'}",
             "resources: {any_of: [{cpus: 64}, {cpus: 2}]}",
         ] {
-            assert!(fits(&found, &task(wanted), Some(SIZE)).is_ok(), "{wanted}");
+            assert!(fits(&found, "dev", &task(wanted), Some(SIZE)).is_ok(), "{wanted}");
         }
         for (wanted, says) in [
             ("num_nodes: 3", "3x <Cloud>()"),
@@ -186,11 +172,11 @@ mod tests {
             ("resources: {image_id: 'docker:mine:2'}", "mine:2"),
             ("resources: {infra: local}", "Local()"),
         ] {
-            let Err(Trouble::Said(told)) = fits(&found, &task(wanted), Some(SIZE)) else { panic!("{wanted}") };
+            let told = fits(&found, "dev", &task(wanted), Some(SIZE)).expect_err(wanted).to_string();
             assert!(told.starts_with("sky.exceptions.ResourcesMismatchError: Requested resources"), "{told}");
             assert!(told.contains(says) && told.contains("2x (gpus=T4:2, cpus=4, mem=7.9, 4CPU--8GB)"), "{told}");
         }
-        let Err(Trouble::Said(told)) = fits(&found, &task("resources: {infra: k8s/there}"), None) else { panic!() };
+        let told = fits(&found, "dev", &task("resources: {infra: k8s/there}"), None).unwrap_err().to_string();
         assert!(told.contains("in region 'there', but the existing cluster is in region 'here'."), "{told}");
     }
 
@@ -198,16 +184,16 @@ mod tests {
     fn a_zone_must_be_the_same() {
         let mut found = cluster();
         let wanted = task("resources: {infra: gcp/here/a}");
-        found.cluster.spec.candidates[0].provider = "gcp".into();
-        let Err(Trouble::Said(told)) = fits(&found, &wanted, None) else { panic!() };
+        found.spec.candidates[0].provider = "gcp".into();
+        let told = fits(&found, "dev", &wanted, None).unwrap_err().to_string();
         assert!(told.ends_with("in zone 'a', but the existing cluster does not have zone specified."), "{told}");
-        found.cluster.spec.candidates[0].zone = "a".into();
-        assert!(fits(&found, &wanted, None).is_ok());
+        found.spec.candidates[0].zone = "a".into();
+        assert!(fits(&found, "dev", &wanted, None).is_ok());
     }
 
     #[test]
     fn jobs_hold_no_processors_and_no_memory() {
-        assert!(fits(&cluster(), &task("resources: {cpus: 64, memory: 512}"), None).is_ok());
+        assert!(fits(&cluster(), "dev", &task("resources: {cpus: 64, memory: 512}"), None).is_ok());
         assert_eq!(
             Size::allocatable(&serde_json::json!({"cpu": "3500m", "memory": "1Gi"})),
             Size { cpus: 3.5, memory: 1.0 }

@@ -1,0 +1,113 @@
+//! What a task runs as on a cluster: a JobSet, one before it for its `setup`, and a Secret with its variables.
+
+use super::fit::fits;
+use super::{Refused, gpus};
+use crate::jobs::Submission;
+use api::sky::{API_VERSION, Cluster, keys};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use sky::resources::Resources;
+use sky::task::Task;
+
+/// Whether the `setup` of a task goes before its job.
+pub enum Setup {
+    LeftOut,
+    /// It does, where the task has one; noted as having set up this.
+    As(String),
+}
+
+/// A task as a job of a cluster.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    submission: Submission,
+    cluster: &'a Cluster,
+    owner: Value,
+    name: String,
+    variables: Map<String, Value>,
+    setup: Option<String>,
+}
+
+impl<'a> Job<'a> {
+    /// `object` is the Cluster as the API has it, `shown` what its user calls it.
+    ///
+    /// # Errors
+    /// The cluster lacks what the task asks for.
+    pub fn new(
+        object: &Value,
+        cluster: &'a Cluster,
+        shown: &str,
+        task: &Task,
+        setup: Setup,
+        user: &str,
+        now: Timestamp,
+    ) -> Result<Self, Refused> {
+        let each = fits(cluster, shown, task, None)?;
+        let fields = task.envs.iter().chain(task.secrets.values.iter());
+        let variables = fields.map(|(name, value)| (name.text(), Value::String(value.text()))).collect();
+        let name = api::object::meta(object, "name").to_owned();
+        let owner = json!([{
+            "apiVersion": API_VERSION, "kind": "Cluster", "name": name, "uid": api::object::uid(object),
+        }]);
+        let (script, configuration) = match setup {
+            Setup::LeftOut => (None, String::new()),
+            Setup::As(configuration) => (task.setup.clone(), configuration),
+        };
+        let place = super::fit::tried(cluster);
+        let none_if_empty = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+        let submission = Submission {
+            cluster_shown: shown.to_owned(),
+            name: task.name.clone().unwrap_or_default(),
+            user: user.to_owned(),
+            gpus: gpus(each).map_or(0.0, |gpus| gpus.count),
+            resources: job_resources(task.num_nodes, each),
+            run_timestamp: format!("sky-{}", now.strftime("%Y-%m-%d-%H-%M-%S-%6f")),
+            script: task.run.clone().unwrap_or_default(),
+            is_setup: false,
+            has_setup: script.is_some(),
+            configuration,
+            cluster_info: json!({
+                "cluster_name": shown, "cloud": place.provider,
+                "region": none_if_empty(&place.region), "zone": none_if_empty(&place.zone),
+            }),
+            ..Submission::on(object, 0, u32::try_from(task.num_nodes).unwrap_or(1))
+        };
+        Ok(Self { submission, cluster, owner, name, variables, setup: script })
+    }
+
+    /// The Secret that holds its variables, to be created first; `None` where it has none.
+    pub fn secret(&self) -> Option<Value> {
+        (!self.variables.is_empty()).then(|| {
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                "metadata": {
+                    "generateName": format!("{}-env-", self.name), "labels": {keys::CLUSTER: self.name},
+                    "ownerReferences": self.owner,
+                },
+                "stringData": self.variables,
+            })
+        })
+    }
+
+    /// Names the Secret that was created.
+    pub fn read_from(&mut self, secret: String) {
+        self.submission.secret = secret;
+    }
+
+    /// The JobSet of its `run`, as this number of the cluster's jobs.
+    pub fn main(&self, id: u32) -> Value {
+        Submission { id, ..self.submission.clone() }.jobset()
+    }
+
+    /// The JobSet of its `setup`, which runs on the whole cluster.
+    pub fn setup(&self, id: u32) -> Option<Value> {
+        let script = self.setup.clone()?;
+        let nodes = u32::try_from(self.cluster.spec.nodes).unwrap_or(1).min(self.submission.nodes.max(1));
+        Some(Submission { id, script, is_setup: true, nodes, ..self.submission.clone() }.jobset())
+    }
+}
+
+/// `1x[CPU:1+]`, `2x[H100:8]`: what a job of a task holds.
+fn job_resources(nodes: i128, each: &Resources) -> String {
+    let each = gpus(each).map_or_else(|| "CPU:1+".to_owned(), |gpus| format!("{}:{}", gpus.name, gpus.count));
+    format!("{nodes}x[{each}]")
+}

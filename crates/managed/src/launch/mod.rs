@@ -1,0 +1,162 @@
+//! What a launch makes: a task, and the places that were found for it, go in; a Cluster, and the JobSets of its job, come out.
+//!
+//! Pure, and complete: whoever carries it out (a command, a reconciler, a server) observes the world, passes it in, and creates what comes
+//! out. [`places`] says where machines may be, [`cluster`] is the object to create, [`fit`] whether one that is there will do, and
+//! [`job`] what runs on it.
+
+pub mod fit;
+pub mod job;
+mod pod;
+pub mod unmet;
+
+pub use pod::pod;
+
+use crate::jobs::{NAME, RESOURCES};
+use crate::names::object_name;
+use api::sky::{API_VERSION, Accelerators, Candidate, PodOptions, keys};
+use placement::{Catalogue, Cloud};
+use serde_json::{Value, json};
+use sky::console::Planned;
+use sky::resources::Resources;
+use sky::task::Task;
+use sky::value::{Map, Value as Field};
+
+/// As many places are tried at most: a Cluster holds no more.
+const CANDIDATES_MAX: usize = 1000;
+
+/// Why a task cannot be launched: the class of SkyPilot's exception, and the message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{class}: {message}")]
+pub struct Refused {
+    pub class: String,
+    pub message: String,
+}
+
+impl Refused {
+    pub fn new(class: &str, message: impl Into<String>) -> Self {
+        Self { class: class.to_owned(), message: message.into() }
+    }
+}
+
+/// Who launches, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct By<'a> {
+    /// The user's name.
+    pub user: &'a str,
+    /// The command, without values of secrets and variables.
+    pub command: &'a str,
+}
+
+/// Where the machines of a task may be.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// In the order in which they are tried; never empty.
+    pub candidates: Vec<Candidate>,
+    /// A line for each thing that was asked for and has no effect at the first.
+    pub without_effect: Vec<String>,
+}
+
+/// How many, of an amount such as `4`, `4+`, `16GB`.
+pub fn amount(text: &Option<String>) -> f64 {
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    let text = text.as_deref().unwrap_or_default();
+    let end = text.find(|c| !digits(c)).unwrap_or(text.len());
+    text.get(..end).and_then(|number| number.parse().ok()).unwrap_or(0.0)
+}
+
+pub fn gpus(resources: &Resources) -> Option<Accelerators> {
+    let (name, count) = resources.accelerators.as_ref()?;
+    Some(Accelerators { name: name.clone(), count: count.as_number().unwrap_or(1.0) })
+}
+
+/// Where the machines are to be, in the order of preference. `kubernetes`: of `~/.sky/config.yaml`.
+///
+/// # Errors
+/// For places where no machines are made yet, and where none has all that is asked for.
+pub fn places(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Result<Places, Refused> {
+    let of = |found: &placement::search::Candidate| {
+        let asked = task.resources.list.get(found.request).cloned().unwrap_or_default();
+        let cpus = amount(&asked.cpus);
+        let memory = match asked.memory.as_deref() {
+            Some(times) if times.ends_with('x') => amount(&asked.memory) * cpus,
+            _ => amount(&asked.memory),
+        };
+        let on_kubernetes = found.cloud == Cloud::Kubernetes;
+        // a pod has what it asks for, and no more
+        let (cpus, memory) = match on_kubernetes {
+            true => (found.cpus.unwrap_or(cpus), found.memory.unwrap_or(memory)),
+            false => (cpus, memory),
+        };
+        Candidate {
+            provider: found.cloud.name().to_owned(),
+            region: found.region.strip_prefix("ssh-").unwrap_or(&found.region).to_owned(),
+            zone: found.zone.clone().unwrap_or_default(),
+            instance_type: Some(found.instance_type.clone()).filter(|name| name != "-").unwrap_or_default(),
+            // what was asked for: a machine may have more
+            cpus,
+            memory,
+            accelerators: found.accelerator.clone().map(|(name, count)| Accelerators { name, count }),
+            spot: found.use_spot,
+            hourly_price: found.hourly,
+            pod: if on_kubernetes { pod(&asked, kubernetes, &found.region) } else { PodOptions::default() },
+        }
+    };
+    let mut refused = None;
+    let mut told = false;
+    let mut without_effect = Vec::new();
+    let mut all: Vec<Candidate> = Vec::new();
+    for found in &planned.candidates {
+        let lacks = task.resources.list.get(found.request).map(|one| unmet::at(found.cloud.name(), one));
+        let lacks = lacks.unwrap_or_default();
+        if !lacks.refused.is_empty() {
+            refused = refused.or(Some((found.cloud.name(), lacks.refused)));
+            continue;
+        }
+        if let (false, Some(one)) = (std::mem::replace(&mut told, true), task.resources.list.get(found.request)) {
+            without_effect = unmet::check(found.cloud.name(), one)?;
+        }
+        all.push(of(found));
+    }
+    all.dedup();
+    all.truncate(CANDIDATES_MAX);
+    if let (true, Some((provider, what))) = (all.is_empty(), &refused) {
+        return Err(unmet::refused(provider, what));
+    }
+    if all.is_empty() {
+        let names: Vec<&str> = planned.passed_over.iter().map(|cloud| cloud.display()).collect();
+        return Err(Refused::new(
+            "sky.exceptions.NotSupportedError",
+            format!(
+                "No machines are made on {} yet, and nothing else meets what the task asks for: `sky explain` says what would help, and `sky check` where machines are made.",
+                names.join(", ")
+            ),
+        ));
+    }
+    Ok(Places { candidates: all, without_effect })
+}
+
+/// The Cluster that is asked for.
+pub fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, by: &By<'_>) -> Value {
+    let nodes = i32::try_from(task.num_nodes).unwrap_or(i32::MAX);
+    let resources = candidates.first().map(|first| crate::resources::of(nodes, first)).unwrap_or_default();
+    json!({
+        "apiVersion": API_VERSION, "kind": "Cluster",
+        "metadata": {
+            "name": object_name(shown), "finalizers": [keys::LEDGER],
+            "annotations": {NAME: shown, RESOURCES: resources},
+        },
+        "spec": {
+            "nodes": nodes, "candidates": candidates,
+            "user": by.user, "command": by.command,
+        },
+    })
+}
+
+/// What tells what a task sets up from another configuration: machines, variables and `setup`.
+pub fn configuration(task: &Task, catalogue: &Catalogue) -> String {
+    let resources = task.resources.list.iter().map(|one| Field::Map(one.write(catalogue)).quoted());
+    let (nodes, envs) = (task.num_nodes.to_string(), Field::Map(task.envs.clone()).quoted());
+    let setup = task.setup.clone().unwrap_or_default();
+    let all: Vec<String> = [nodes, setup, envs].into_iter().chain(resources).collect();
+    api::stable::digits(all.iter().map(String::as_str))
+}
