@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -391,3 +392,31 @@ def test_a_script_longer_than_an_argument_may_be_runs(sky):
     told = sky("launch", "-y", "-c", "long", "long.yaml")
     assert "set up" in told and "the end ." in told and "SUCCEEDED" in told
     sky("down", "-y", "long")
+
+
+@pytest.mark.parametrize("by", ["", "1"], ids=["a folder here", "a pod there"])
+def test_what_was_deleted_here_goes_there(sky, monkeypatch, by):
+    """A folder becomes a file, in the working directory and in file_mounts, and the other way round; what a job wrote stays."""
+    if by:
+        monkeypatch.setitem(sky.env, "TRAINYARD_SKY_BY_PODS", by)
+    code, conf = sky.work / f"code{by}", sky.work / f"conf{by}"
+    for folder in (code / "model", conf):
+        folder.mkdir(parents=True)
+        (folder / "x").write_text("x")
+    for name in ("data", "old", "changed"):
+        (code / name).write_text(name)
+    (sky.work / "t.yaml").write_text(
+        f"resources: {{infra: local}}\nworkdir: code{by}\nfile_mounts: {{~/conf: conf{by}}}\n"
+        "run: ls -F1 | tr '\\n' ' '; ls -dF ~/conf* | tr '\\n' ' '; echo mine > result; echo mine > changed\n"
+    )
+    assert ") changed data model/ old " in sky("launch", "-y", "-c", "m", "t.yaml")
+    shutil.rmtree(code / "model")
+    shutil.rmtree(conf)
+    for name in ("data", "old", "changed"):
+        (code / name).unlink()
+    (code / "model").write_text("a file")
+    conf.write_text("a file")
+    (code / "data").mkdir()
+    out = sky("launch", "-y", "-c", "m", "t.yaml")
+    assert ") changed data/ model result " in out and "/conf " in out, out
+    sky("down", "-y", "m")

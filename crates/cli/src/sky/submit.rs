@@ -200,9 +200,8 @@ pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Tr
         status.nodes.iter().partition(|node| found.is_here(node));
     for node in here {
         for (tree, to) in &trees {
-            let below = to.strip_prefix('~').unwrap_or(to).trim_start_matches('/');
-            let to = Path::new(&node.home).join(below);
-            sync::here::copy(tree, &to).map_err(|error| failed(&tree.shown(), &node.machine, &error))?;
+            sync::here::send(tree, Path::new(&node.home), to)
+                .map_err(|error| failed(&tree.shown(), &node.machine, &error))?;
         }
     }
     let done = sync::there::send_all(sky, found, &there, &trees).await;

@@ -1,6 +1,6 @@
 //! Files for a machine whose home directory is a folder of this computer: copied.
 
-use super::{Entry, Tree, named};
+use super::{Entry, Tree, named, record_of, recorded};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use std::fs;
@@ -8,11 +8,41 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Puts a tree to `to`: the folder, or the one file, is called so.
+/// Puts a tree to its place on the machine with this home: the folder, or the one file, is called so.
 ///
 /// # Errors
 /// With the path of what cannot be read or written.
-pub(in crate::sky) fn copy(tree: &Tree, to: &Path) -> io::Result<()> {
+pub(in crate::sky) fn send(tree: &Tree, home: &Path, place: &str) -> io::Result<()> {
+    let to = home.join(place.strip_prefix('~').unwrap_or(place).trim_start_matches('/'));
+    let kept = home.join(record_of(place));
+    let sent = recorded(&fs::read(&kept).unwrap_or_default());
+    let at = |path: &Path| if path.as_os_str().is_empty() { to.clone() } else { to.join(path) };
+    for (path, was) in tree.leftovers(&sent, |path| found(&at(path))) {
+        // a folder in which something else is stays
+        let _ = if *was == Entry::Folder { fs::remove_dir(at(path)) } else { fs::remove_file(at(path)) };
+    }
+    let folder = kept.parent().unwrap_or(home);
+    let fresh = kept.with_extension("new");
+    let noted = || {
+        fs::create_dir_all(folder)?;
+        fs::write(&fresh, tree.record())?;
+        fs::rename(&fresh, &kept)
+    };
+    noted().map_err(|error| named(error, &kept))?;
+    copy(tree, &to)
+}
+
+/// What is there.
+fn found(path: &Path) -> Option<Entry> {
+    let meta = path.symlink_metadata().ok()?;
+    match meta.file_type() {
+        kind if kind.is_dir() => Some(Entry::Folder),
+        kind if kind.is_symlink() => fs::read_link(path).ok().map(Entry::Link),
+        _ => Some(super::entry(&meta)),
+    }
+}
+
+fn copy(tree: &Tree, to: &Path) -> io::Result<()> {
     let folder = if tree.file.is_some() { to.parent().unwrap_or(to) } else { to };
     fs::create_dir_all(folder).map_err(|error| named(error, folder))?;
     for (path, entry) in &tree.entries {

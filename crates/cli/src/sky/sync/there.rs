@@ -2,7 +2,7 @@
 //!
 //! The pod ends with the command that it serves: it waits for a lock, which that command holds until it ends, or its client is gone.
 
-use super::{Entry, Tree};
+use super::{Entry, Listed, Tree, record_of};
 use crate::archive::Pieces;
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::submit::dynamic;
@@ -13,7 +13,6 @@ use futures::StreamExt;
 use kube::ResourceExt;
 use kube::api::{AttachParams, DeleteParams, PostParams};
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -38,16 +37,24 @@ const REST_MAX: u64 = 64 << 10;
 /// What the pod does: it gives its command a minute to come, then waits for its end.
 const WAITS: &str = "sleep 60; exec flock ~/.sky-sync-lock true";
 
-/// The command. Arguments: the folder, and the name of the one file if it is one. Tells what is there, as type, length, time of change and permissions,
-/// then path, then what a link points to, each with a NUL behind it; an empty type ends the list. Then takes an archive.
+/// The command. Arguments: the folder, and the name of the one file if it is one, the file below the home that keeps what was sent, and the length
+/// of what it is to keep now. Tells what was sent (what that file has), a type `.`, and what is there, as type, length, time of change and
+/// permissions, then path, then what a link points to, each with a NUL behind it; an empty type ends the list. Then takes paths to remove,
+/// a `d` before those of folders and an `f` before all others, a NUL behind each, an empty one at the end; then what to keep; then an archive.
 const TAKES: &str = r#"exec 9>~/.sky-sync-lock && flock 9 || exit 1
-folder=$1
+folder=$1 kept=$HOME/$3
 case $folder in '~') folder=$HOME;; '~/'*) folder=$HOME/${folder#??};; /*) ;; *) folder=$HOME/$folder;; esac
-mkdir -p -- "$folder" && cd -- "$folder" || exit 1
-format='%y %s %T@ %m\0%p\0%l\0'
-if [ -z "$2" ]; then find . -mindepth 1 -printf "$format"
-elif [ -e "./$2" ] || [ -L "./$2" ]; then find "./$2" -maxdepth 0 -printf "$format"; fi || exit 1
+place=$folder${2:+/$2}
+if [ -f "$kept" ]; then cat -- "$kept"; fi
+printf '.\0\0\0'
+if [ -e "$place" ] || [ -L "$place" ]; then find "$place" -printf '%y %s %T@ %m\0%P\0%l\0' || exit 1; fi
 printf '\0'
+while IFS= read -r -d '' gone && [ -n "$gone" ]; do
+  path=${gone#?} path=$place${path:+/$path}
+  case $gone in d*) rmdir -- "$path" 2>/dev/null;; *) rm -f -- "$path";; esac
+done
+mkdir -p -- "${kept%/*}" && head -c "$4" > "$kept.new" && mv -- "$kept.new" "$kept" || exit 1
+mkdir -p -- "$folder" && cd -- "$folder" || exit 1
 exec tar --extract --preserve-permissions --no-same-owner --file=-"#;
 
 /// What the machine's tar says went wrong. Of a file for which the disk has no room it names the bytes alone.
@@ -203,7 +210,9 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
             (if folder.is_empty() { "/" } else { folder }.to_owned(), name.to_owned())
         }
     };
-    let words = ["/bin/bash", "-c", TAKES, "sky", &folder, &name].map(str::to_owned);
+    let keeps = tree.record();
+    let length = keeps.len().to_string();
+    let words = ["/bin/bash", "-c", TAKES, "sky", &folder, &name, &record_of(to), &length].map(str::to_owned);
     let asked = AttachParams { stdin: true, stdout: true, stderr: true, ..AttachParams::default() };
     let mut process = begun(sky.pods().exec(pod, words, &asked)).await?;
     let status = process.take_status();
@@ -216,11 +225,17 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
         String::from_utf8_lossy(&text).trim().to_owned()
     };
     let sends = async {
-        let has = listed(&mut out).await.map_err(|error| format!("the machine does not tell what it has: {error}"))?;
+        let told = listed(&mut out).await;
+        let (sent, has) = told.map_err(|error| format!("the machine does not tell what it has: {error}"))?;
+        let before = [removals(&tree.leftovers(&sent, |path| has.get(path).cloned())), keeps].concat();
+        // what the machine says of it comes below
+        let _ = input.write_all(&before).await;
         let has = match &tree.file {
             None => has,
             // the file may be called otherwise there
-            Some(here) => has.into_values().map(|entry| (PathBuf::from(here), entry)).collect(),
+            Some(here) => {
+                has.get(Path::new("")).map(|entry| (PathBuf::from(here), entry.clone())).into_iter().collect()
+            }
         };
         let lacking: Vec<(PathBuf, Entry)> =
             tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
@@ -265,9 +280,9 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
     }
 }
 
-/// Reads what `TAKES` tells.
-async fn listed(out: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Result<BTreeMap<PathBuf, Entry>> {
-    let mut found = BTreeMap::new();
+/// Reads what `TAKES` tells: what was sent, and what is there.
+async fn listed(out: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Result<(Listed, Listed)> {
+    let (mut sent, mut found) = (Listed::new(), Listed::new());
     let mut held: Vec<u8> = Vec::new();
     let mut fields: Vec<Vec<u8>> = Vec::new();
     let mut piece = vec![0_u8; 64 * 1024];
@@ -290,13 +305,14 @@ async fn listed(out: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Result<BTr
                 continue;
             }
             if fields.is_empty() && held.is_empty() {
-                return Ok(found);
+                return Ok((sent, found));
             }
             fields.push(std::mem::take(&mut held));
             if let [facts, path, points] = fields.as_slice() {
-                let path = Path::new(OsStr::from_bytes(path));
-                let path = path.strip_prefix("./").unwrap_or(path).to_owned();
-                if let Some(entry) = read(&String::from_utf8_lossy(facts), points) {
+                let path = PathBuf::from(OsStr::from_bytes(path));
+                if facts == b"." {
+                    sent = std::mem::take(&mut found);
+                } else if let Some(entry) = super::read(&String::from_utf8_lossy(facts), points) {
                     found.insert(path, entry);
                 }
                 fields.clear();
@@ -305,21 +321,13 @@ async fn listed(out: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Result<BTr
     }
 }
 
-/// Reads `f 12 1700000000.1234567890 644`.
-fn read(facts: &str, points: &[u8]) -> Option<Entry> {
-    let mut facts = facts.split(' ');
-    match facts.next()? {
-        "d" => Some(Entry::Folder),
-        "l" => Some(Entry::Link(PathBuf::from(OsStr::from_bytes(points)))),
-        "f" => {
-            let length = facts.next()?.parse().ok()?;
-            let (seconds, fraction) = facts.next()?.split_once('.')?;
-            let nanoseconds: i64 = fraction.get(..9)?.parse().ok()?;
-            let mode = u32::from_str_radix(facts.next()?, 8).ok()?;
-            Some(Entry::File { length, changed: (seconds.parse().ok()?, nanoseconds), mode })
-        }
-        _ => None,
-    }
+/// The paths to remove, as `TAKES` reads them.
+fn removals(gone: &[(&Path, &Entry)]) -> Vec<u8> {
+    let one = |(path, was): &(&Path, &Entry)| {
+        let mark: &[u8] = if **was == Entry::Folder { b"d" } else { b"f" };
+        [mark, path.as_os_str().as_bytes(), &[0]].concat()
+    };
+    gone.iter().flat_map(one).chain([0]).collect()
 }
 
 /// Makes the archive of some of a tree's entries. `file`: what the one file is to be called.
@@ -433,8 +441,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_machine_tells_what_it_has() {
-        let mut told: &[u8] = b"d 4096 1700000000.0000000000 755\0./a\0\0f 12 1700000000.1234567890 644\0./a/x y\0\0l 1 1.0 777\0l\0../z\0\0rest";
-        let found = listed(&mut told).await.unwrap();
+        let mut told: &[u8] = b"f 1 1.0 644\0old\0\0.\0\0\0d 4096 1700000000.0000000000 755\0a\0\0f 12 1700000000.1234567890 644\0a/x y\0\0l 1 1.0 777\0l\0../z\0\0rest";
+        let (sent, found) = listed(&mut told).await.unwrap();
+        assert!(sent.is_empty(), "its time is too short: {sent:?}");
         let file = Entry::File { length: 12, changed: (1_700_000_000, 123_456_789), mode: 0o644 };
         let wanted = [("a", Entry::Folder), ("a/x y", file), ("l", Entry::Link("../z".into()))];
         assert_eq!(found, wanted.into_iter().map(|(path, entry)| (PathBuf::from(path), entry)).collect());
@@ -458,19 +467,21 @@ mod tests {
         let sent = async |only: &str| {
             let tree = Tree::list(from.path(), &mut Vec::new()).unwrap();
             let mut child = tokio::process::Command::new("bash")
-                .args(["-c", TAKES, "sky", "~/w", only])
+                .args(["-c", TAKES, "sky", "~/w", only, &record_of("~/w"), &tree.record().len().to_string()])
                 .env("HOME", to.path())
                 .stdin(std::process::Stdio::piped())
                 .stdout(std::process::Stdio::piped())
                 .spawn()
                 .unwrap();
-            let has = listed(child.stdout.as_mut().unwrap()).await.unwrap();
+            let (sent, has) = listed(child.stdout.as_mut().unwrap()).await.unwrap();
+            let before = [removals(&tree.leftovers(&sent, |path| has.get(path).cloned())), tree.record()].concat();
             let lacking: Vec<(PathBuf, Entry)> =
                 tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
             let (pieces, mut waiting) = Pieces::channel();
             let (root, list) = (tree.root.clone(), lacking.clone());
             let packs = tokio::task::spawn_blocking(move || pack(&root, None, &list, pieces));
             let mut input = child.stdin.take().unwrap();
+            input.write_all(&before).await.unwrap();
             while let Some(piece) = waiting.recv().await {
                 input.write_all(&piece).await.unwrap();
             }
@@ -486,5 +497,21 @@ mod tests {
         std::fs::write(at("two words"), "changed").unwrap();
         assert_eq!(sent("").await, 1);
         assert_eq!(std::fs::read_to_string(to.path().join("w/two words")).unwrap(), "changed");
+        // a file becomes a folder, a folder a file; one is deleted; what a job wrote stays
+        std::fs::write(to.path().join("w/a/result"), "of a job").unwrap();
+        std::fs::remove_file(at("two words")).unwrap();
+        std::fs::create_dir(at("two words")).unwrap();
+        std::fs::remove_file(at("-x")).unwrap();
+        std::fs::remove_dir_all(at("a")).unwrap();
+        sent("").await;
+        assert!(to.path().join("w/two words").is_dir() && !to.path().join("w/-x").exists());
+        assert_eq!(std::fs::read_dir(to.path().join("w/a")).unwrap().count(), 1, "the job's alone");
+        std::fs::remove_file(to.path().join("w/a/result")).unwrap();
+        std::fs::create_dir(at("a")).unwrap();
+        sent("").await;
+        std::fs::remove_dir(at("a")).unwrap();
+        std::fs::write(at("a"), "a file").unwrap();
+        sent("").await;
+        assert!(to.path().join("w/a").is_file());
     }
 }
