@@ -224,7 +224,7 @@ def folder(wanted: pathlib.Path | None) -> Iterator[pathlib.Path]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Runs short jobs for hours and reports what of the control plane still grows.")
+    parser = argparse.ArgumentParser(description="Run short jobs for hours, and report which parts of the control plane still grow.")
     parser.add_argument("--seconds", type=float, default=7200, help="how long [default: 7200]")
     parser.add_argument("--rate", type=float, default=70, help="jobs in a minute [default: 70]")
     parser.add_argument("--home", type=pathlib.Path, help="keep the home in this folder [default: a new one, removed at the end]")
@@ -244,7 +244,7 @@ def main() -> int:
     for verdict in grown:
         name = str(verdict["measure"])
         grows, most = (shown(name, float(str(verdict[key]))) for key in ("perHour", "bound"))
-        print(f"{name} still grows: {grows} an hour in the last third of the time, the bound is {most}", file=sys.stderr)
+        print(f"{name} still grows: {grows} per hour in the last third of the run; the bound is {most} per hour", file=sys.stderr)
     return int(bool(grown))
 
 

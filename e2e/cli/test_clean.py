@@ -47,13 +47,13 @@ def test_what_is_old_is_shown_and_removed_and_nothing_else(yard: Yard, tmp_path:
     # without an answer nothing goes; the table has a row for each kind
     shown = yard.run("clean", stdin=-3)
     assert [line.split()[0] for line in shown.stdout.splitlines()] == ["KIND", "python", "logs", "database", "ssh"]
-    assert "nothing is removed" in shown.stderr and python.exists()
+    assert "nothing was removed" in shown.stderr and python.exists()
     ours, theirs = pty.openpty()
     asked = yard.spawn_in(theirs, "clean")
     screen = Screen(ours)
     wait_for("the question", lambda: screen.says(b"Proceed?"))
     os.write(ours, b"n\n")
-    wait_for("the answer", lambda: screen.says(b"nothing is removed"))
+    wait_for("the answer", lambda: screen.says(b"nothing was removed"))
     assert asked.wait(30) == 0 and python.exists()
 
     # without a control plane nobody knows which jobs are gone

@@ -1,7 +1,7 @@
 //! `clean`: shows and removes what is old and that no job and no control plane uses: caches, what is left of jobs that are gone, the
-//! database before a restore, files of connections that were killed, records of removed clusters.
+//! database before a restore, files of killed SSH connections, records of removed clusters.
 //!
-//! Whether a job is gone is known from the control plane alone, so its leftovers are listed only while it answers. What is in use is
+//! Only the control plane knows which jobs are gone, so its leftovers are listed only while it answers. What is in use is
 //! never listed: a repository that a launch has locked, a connection or a process whose owner runs.
 
 use crate::args::{CleanArgs, Format, Global};
@@ -60,8 +60,8 @@ impl Kind {
     /// What it is, in the plural.
     fn what(self) -> &'static str {
         match self {
-            Self::Python => "what run knows of Pythons",
-            Self::Git => "fetched working directories",
+            Self::Python => "cached facts about Pythons",
+            Self::Git => "repositories fetched for sky launch",
             Self::Logs => "logs of jobs that are gone",
             Self::Metrics => "metrics of jobs that are gone",
             Self::Clusters => "records of removed clusters (sky cost-report shows them)",
@@ -325,22 +325,32 @@ async fn remove(item: &Item, client: Option<&Client>) -> Result<(), String> {
     }
 }
 
-/// Shows what is old; removes it after `--yes` or an answer.
+/// Lists what is old; removes it after `--yes` or an answer.
 pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, ClientError> {
     let home = Home::find(global.home.as_deref())?;
-    // what is cleaned is this machine's, whatever kubeconfig is named
+    // this machine is cleaned: `--kubeconfig` and `--context` are ignored
     let here = Global { home: Some(home.root().to_owned()), kubeconfig: None, context: None, ..global.clone() };
     let runs = home.is_locked();
-    let client = if home.running().is_some() { Cluster::existing(&here.choice()).await.ok() } else { None };
-    let client = client.map(|cluster| cluster.client);
     let mut unknown = Vec::new();
+    let client = match home.running() {
+        None => {
+            unknown.push("no control plane runs".to_owned());
+            None
+        }
+        Some(_) => match Cluster::existing(&here.choice()).await {
+            Ok(cluster) => Some(cluster.client),
+            Err(error) => {
+                unknown.push(api::error_chain(&error));
+                None
+            }
+        },
+    };
     let (mut uids, mut items) = (None, Vec::new());
-    match &client {
-        None => unknown.push("no control plane runs".to_owned()),
-        Some(client) => match tokio::try_join!(jobs(client), records(client, Timestamp::now())) {
+    if let Some(client) = &client {
+        match tokio::try_join!(jobs(client), records(client, Timestamp::now())) {
             Ok((all, records)) => (uids, items) = (Some(all), records),
             Err(error) => unknown.push(api::error_chain(&error)),
-        },
+        }
     }
     let places = Places {
         cache: crate::python::cache_folder(),
@@ -354,14 +364,14 @@ pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, Clien
     items.retain(|item| item.age >= args.older_than);
     items.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
     for why in &unknown {
-        eprintln!("what is left of jobs and clusters that are gone is not listed: {why}");
+        eprintln!("leftovers of removed jobs and clusters are not listed: {why}");
     }
     let format = args.output.output;
     let is_data = matches!(format, Format::Json | Format::Yaml);
     if items.is_empty() {
         match is_data {
             true => output::print(&json!({"items": [], "removed": false}), format),
-            false => println!("nothing is older than {}", short(args.older_than)),
+            false => println!("nothing unused is older than {}", short(args.older_than)),
         }
         return Ok(exit::OK);
     }
@@ -377,21 +387,24 @@ pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, Clien
             output::table(&["KIND", "SIZE", "AGE", "NAME"], items.iter().map(row).collect());
         }
     }
-    let agreed = args.yes || (!is_data && is_person() && consent::is_given("nothing is removed")?);
-    let mut failed = Vec::new();
+    let agreed = args.yes || (!is_data && is_person() && consent::is_given("nothing was removed")?);
+    let (mut failed, mut bytes) = (Vec::new(), 0_u64);
     if agreed {
         for item in &items {
-            failed.extend(remove(item, client.as_ref()).await.err());
+            match remove(item, client.as_ref()).await {
+                Ok(()) => bytes = bytes.saturating_add(item.bytes),
+                Err(why) => failed.push(why),
+            }
         }
     }
     if is_data {
         let listed: Vec<Value> = items.iter().map(as_json).collect();
         output::print(&json!({"items": listed, "removed": agreed && failed.is_empty()}), format);
     } else if agreed {
-        let bytes = items.iter().map(|item| item.bytes).sum();
-        println!("removed {} ({})", items.len().saturating_sub(failed.len()), crate::ship::size(bytes));
+        println!("removed {} items ({})", items.len().saturating_sub(failed.len()), crate::ship::size(bytes));
     } else if !is_person() {
-        eprintln!("nothing is removed; to remove it: trainyard clean --yes");
+        let age = args.older_than.as_secs();
+        eprintln!("nothing was removed; to remove the listed items: trainyard clean --older-than {age}s --yes");
     }
     failed.iter().for_each(|why| eprintln!("cannot remove {why}"));
     Ok(if failed.is_empty() { exit::OK } else { exit::FAILURE })

@@ -1,4 +1,4 @@
-//! Asks a person whether to go on.
+//! Asks the user to confirm.
 
 use client::ClientError;
 use std::io::{BufRead, Write};

@@ -189,13 +189,13 @@ pub struct DamagedArgs {
 
 #[derive(Args, Debug)]
 pub struct CleanArgs {
-    /// Only what is older than this: seconds, or with a unit (12h, 7d)
+    /// List only items older than this: seconds, or with a unit (12h, 7d)
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = duration)]
     pub older_than: std::time::Duration,
-    /// Remove what is listed without asking
+    /// Remove the listed items without asking
     #[arg(short, long)]
     pub yes: bool,
-    /// json and yaml: {"items": [{"kind", "name", "bytes", "ageSeconds", "files"}], "removed"}
+    /// json and yaml: {"items": [{"kind", "name", "bytes", "ageSeconds", "files"}], "removed"}; removed: true if every item was
     #[command(flatten)]
     pub output: Output,
 }

@@ -55,7 +55,7 @@ pub struct Global {
 }
 
 impl Global {
-    /// Which server they lead to.
+    /// The server that these flags choose.
     pub fn choice(&self) -> Choice {
         let Self { home, kubeconfig, context, namespace, verbose: _, plugin } = self.clone();
         Choice { home, kubeconfig, context, namespace, plugin, warn: |warning| eprintln!("Warning: {warning}") }
@@ -180,11 +180,12 @@ pub enum Command {
     /// Each stored object has a checksum. One whose checksum is wrong at a start is set aside: it is not served, and /readyz and `doctor`
     /// name it until it is written again or dropped here. Works with a control plane that runs and, on its files, with one that does not.
     Damaged(DamagedArgs),
-    /// Show what is old and unused on this machine, and remove it after a question
+    /// List old, unused files, records and processes on this machine, and remove them after you confirm
     ///
-    /// Kinds: what `run` knows of Pythons; repositories fetched for `workdir`; logs and metrics of jobs that are gone, and records of removed
-    /// clusters (while the control plane runs); databases that a restore replaced; files of killed connections; idle processes of
-    /// warm starts (while no control plane runs). Nothing of a job that exists is listed: `delete --finished` removes jobs with their logs.
+    /// Kinds: facts about Pythons that `run` caches; repositories fetched for `workdir`; databases that a restore replaced; files of killed
+    /// SSH connections. While the control plane runs, also logs and metrics of jobs that are gone, and records of removed clusters. While
+    /// none runs, also idle processes of warm starts. The logs of a job that exists are never listed: `delete --finished` removes finished
+    /// jobs with their logs.
     Clean(CleanArgs),
     /// Print the path of the kubeconfig of this machine's control plane
     Kubeconfig(KubeconfigArgs),

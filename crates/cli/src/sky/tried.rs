@@ -78,7 +78,7 @@ fn summed(all: &[(&Host, Result<&'static str, String>)]) -> Result<String, Strin
     let more = bad.len().saturating_sub(NAMED_MAX);
     let mut parts: Vec<String> = bad.into_iter().take(NAMED_MAX).collect();
     if more > 0 {
-        parts.push(format!("{more} more do not answer"));
+        parts.push(format!("{more} more host{} failed", if more == 1 { "" } else { "s" }));
     }
     let plural = if all.len() == 1 { "" } else { "s" };
     let Some(first) = good.first() else { return Err(parts.join("; ")) };
@@ -87,7 +87,7 @@ fn summed(all: &[(&Host, Result<&'static str, String>)]) -> Result<String, Strin
     } else {
         format!("{} of {} host{plural}", good.len(), all.len())
     };
-    parts.insert(0, format!("tried {}: {first}", counted));
+    parts.insert(0, format!("{counted} {first}"));
     Ok(parts.join("; "))
 }
 
@@ -115,16 +115,16 @@ async fn connect(host: &Host) -> Result<&'static str, String> {
         (child.wait().await, said)
     };
     let Ok((status, said)) = tokio::time::timeout(ANSWER_MAX, outcome).await else {
-        return Err(format!("it has not answered within {} s", ANSWER_MAX.as_secs()));
+        return Err(format!("no answer within {} s", ANSWER_MAX.as_secs()));
     };
     let said = String::from_utf8_lossy(&said);
     let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     match status.map(|status| status.code()) {
         Ok(Some(0)) => Ok("connected"),
         Ok(_) if host.password.is_some() && last.contains("password") && last.contains("Permission denied") => {
-            Ok("it answers and takes passwords; the password was not tried")
+            Ok("answered and accept passwords, which were not tried")
         }
-        _ if last.is_empty() => Err("it cannot be reached".to_owned()),
+        _ if last.is_empty() => Err("`ssh` failed without a message".to_owned()),
         _ => Err(visible_line(last).into_owned()),
     }
 }
@@ -132,7 +132,7 @@ async fn connect(host: &Host) -> Result<&'static str, String> {
 /// The API server of a context.
 async fn context(name: &str) -> Tried {
     let asked = tokio::time::timeout(ANSWER_MAX, rights(name)).await;
-    let late = |_| Err(format!("its API server has not answered within {} s", ANSWER_MAX.as_secs()));
+    let late = |_| Err(format!("the API server did not answer within {} s", ANSWER_MAX.as_secs()));
     (format!("k8s/{name}"), asked.unwrap_or_else(late))
 }
 
@@ -158,7 +158,7 @@ async fn rights(context: &str) -> Result<String, String> {
     let version = visible_line(&version.git_version).into_owned();
     match answer.status.is_some_and(|status| status.allowed) {
         true => Ok(format!("Kubernetes {version}, pods may be created in namespace {namespace}")),
-        false => Err(format!("Kubernetes {version} answers, and you may not create pods in namespace {namespace}")),
+        false => Err(format!("Kubernetes {version} answers, but you may not create pods in namespace {namespace}")),
     }
 }
 
@@ -167,15 +167,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_is_of_use_if_one_host_is() {
+    fn a_pool_is_usable_if_one_host_is() {
         let host = |name: &str| Host { name: name.into(), user: None, identity_file: None, password: None };
         let hosts: Vec<Host> = ["a", "b", "c", "d", "e"].map(host).into();
         let of = |bad: usize| {
             let tried = |(at, host)| (host, if at < bad { Err("refused".to_owned()) } else { Ok("connected") });
             summed(&hosts.iter().enumerate().map(tried).collect::<Vec<_>>())
         };
-        assert_eq!(of(0).as_deref(), Ok("tried 5 hosts: connected"));
-        assert_eq!(of(1).as_deref(), Ok("tried 4 of 5 hosts: connected; a: refused"));
-        assert_eq!(of(5), Err("a: refused; b: refused; c: refused; 2 more do not answer".to_owned()));
+        assert_eq!(of(0).as_deref(), Ok("5 hosts connected"));
+        assert_eq!(of(1).as_deref(), Ok("4 of 5 hosts connected; a: refused"));
+        assert_eq!(of(5), Err("a: refused; b: refused; c: refused; 2 more hosts failed".to_owned()));
     }
 }
