@@ -241,7 +241,7 @@ def test_every_status_write_conflicts_at_first(cluster: Cluster, tmp_path: pathl
 
 
 @pytest.mark.timeout(900)
-def test_a_leader_is_killed_in_the_middle_of_1000_creations(cluster: Cluster, tmp_path: pathlib.Path):
+def test_a_leader_is_killed_in_the_middle_of_300_creations(cluster: Cluster, tmp_path: pathlib.Path):
     """The other replica serves webhooks all the while, and reconciles once the lease has run out."""
     where = url()
     one, two = (Operator(cluster, tmp_path, where, config={**FAST, **ELECTION}) for _ in range(2))
@@ -250,13 +250,13 @@ def test_a_leader_is_killed_in_the_middle_of_1000_creations(cluster: Cluster, tm
         wait_for("a leader", lambda: one.leads() or two.leads())
         leader, other = (one, two) if one.leads() else (two, one)
         trial = Trial(cluster, "killed-leader")
-        # what JobSet's controller makes of a thousand JobSets takes minutes, and shows nothing more about the operator
+        # what JobSet's controller makes of hundreds of JobSets takes minutes, and shows nothing more about the operator
         runtime = plain_runtime("left-alone")
         runtime["spec"]["template"]["spec"]["managedBy"] = "example.com/nobody"
         cluster.kubectl("apply", "-f", "-", input=json.dumps(runtime))
-        made = jobs(1000, runtime="left-alone", suspend=True)
+        made = jobs(300, runtime="left-alone", suspend=True)
         wait_for("the runtime to be known", lambda: cluster.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(made[0]), check=False))
-        trial.create(made, after={500: lambda: leader.end(signal.SIGKILL)})
+        trial.create(made, after={150: lambda: leader.end(signal.SIGKILL)})
         assert leader.process.poll() == -signal.SIGKILL
         trial.converges()
         assert other.leads()
