@@ -1,18 +1,18 @@
-"""What a control plane holds after hours of short jobs: `make plateau [SECONDS=7200 RATE=70]`.
+"""Measures whether a control plane still grows after hours of short jobs: `make plateau [SECONDS=7200 RATE=70]`.
 
-Starts `trainyard up` in a home of its own and creates jobs by the API at a steady rate. They end at once. TrainJobs are deleted by
+Starts `trainyard up` in a home of its own and creates jobs through the API at a steady rate. They end at once. TrainJobs are deleted by
 `delete --finished --older-than 5m`; every seventh job is a Job that its `ttlSecondsAfterFinished` removes. 70 jobs a minute are 100,000
 a day. Every 30 s the program records the memory of the control plane, the size of its database, the size of each folder of the home and
 the number of objects of each kind.
 
-At the end it prints a row for every ten minutes and judges the last third of the time: the slope of each measure (the median of the
-slopes between all pairs of its samples, so that a saw tooth counts as level) must be below its bound per hour. The bounds:
+At the end it prints a row for every ten minutes. In the last third of the time, each measure may grow per hour by at most its bound.
+Growth is the median of the slopes between all pairs of samples, so that a saw tooth counts as level. The bounds:
 
-- memory: 10 MiB. At that rate a day of ten times the usual load adds less than a quarter of a GiB.
-- the database and each folder: 5 % of what it holds at the end, at least 4 MiB. What is kept for an hour has reached its size by then.
+- memory: 10 MiB, that is 240 MiB a day.
+- the database and each folder: 5 % of what it holds at the end, at least 4 MiB. Data that is kept for an hour no longer grows by then.
 - objects of a kind: 5 % of their number at the end, at least 20.
 
-Events are kept for an hour, so SECONDS below 5400 judge a time in which they still grow; those runs are for trying this program.
+Events are kept for an hour, so they still grow in the last third of a run below 5400 s. Use shorter runs only to test this program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-//! Commands that we propose: their arguments as a shell reads them back.
+//! Quoting of words in commands that we propose.
 
 use std::borrow::Cow;
 
-/// A word as a shell takes it, quoted where it has to be: paths may hold blanks, and names that others chose may hold commands.
+/// The word, quoted for a shell if it has to be: paths may have blanks, and names that others chose may have commands in them.
 pub fn quoted(word: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -290,6 +290,13 @@ pub enum ClusterPhase {
     Autostopping,
 }
 
+impl Cluster {
+    /// The candidate that it is at, or tries; `None` once all have been tried.
+    pub fn at(&self) -> Option<&Candidate> {
+        self.spec.candidates.get(usize::try_from(self.status.candidate).ok()?)
+    }
+}
+
 impl ClusterPhase {
     /// `INIT`, `UP`, `STOPPED`, `AUTOSTOPPING`.
     pub fn as_str(self) -> &'static str {

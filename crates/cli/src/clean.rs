@@ -1,18 +1,17 @@
-//! `clean`: shows and removes what is old and that no job and no control plane uses: caches, what is left of jobs that are gone, the
-//! database before a restore, files of killed SSH connections, records of removed clusters.
+//! `clean`: lists and removes old items that no job and no control plane uses: caches, leftovers of jobs that are gone, the database that
+//! a restore replaced, files of killed SSH connections, records of removed clusters.
 //!
-//! Only the control plane knows which jobs are gone, so its leftovers are listed only while it answers. What is in use is
-//! never listed: a repository that a launch has locked, a connection or a process whose owner runs.
+//! Only the control plane knows which jobs are gone, so their leftovers are listed only while it answers. Items in use are never listed:
+//! a repository that a launch has locked, a connection or a process whose owner runs.
 
 use crate::args::{CleanArgs, Format, Global};
 use crate::{consent, exit, output};
 use api::object;
 use api::sky::keys;
-use client::{ClientError, Cluster, Home};
+use client::{Choice, ClientError, Cluster, Home};
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,10 +23,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// What pods of an ended job leave may lie for so long before the control plane knows whose it is.
+/// Leftovers younger than this may belong to a job that the control plane does not know yet.
 const UNKNOWN_MAX: Duration = Duration::from_secs(900);
 
-/// What can be old.
+/// Kinds of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Python,
@@ -57,22 +56,22 @@ impl Kind {
         }
     }
 
-    /// What it is, in the plural.
+    /// The text in the column WHAT.
     fn what(self) -> &'static str {
         match self {
             Self::Python => "cached facts about Pythons",
             Self::Git => "repositories fetched for sky launch",
             Self::Logs => "logs of jobs that are gone",
             Self::Metrics => "metrics of jobs that are gone",
-            Self::Clusters => "records of removed clusters (sky cost-report shows them)",
+            Self::Clusters => "records of removed clusters (sky cost-report needs them)",
             Self::Database => "databases that a restore replaced",
-            Self::Ssh => "files of connections that were killed",
+            Self::Ssh => "files of killed SSH connections",
             Self::Warm => "processes and logs of warm starts",
         }
     }
 }
 
-/// How a thing is removed.
+/// How an item is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Thing {
     /// Files and folders that belong together.
@@ -82,7 +81,7 @@ enum Thing {
     Process(i32),
 }
 
-/// Something old.
+/// An item that can be removed.
 #[derive(Clone, Debug)]
 struct Item {
     kind: Kind,
@@ -92,14 +91,14 @@ struct Item {
     thing: Thing,
 }
 
-/// Where things are, and what is known of them.
+/// Folders to search, and what is known about the jobs.
 struct Places<'a> {
     cache: Option<PathBuf>,
     user: Option<PathBuf>,
     home: &'a Path,
     /// Whether a control plane runs with this home.
     runs: bool,
-    /// The uids of all jobs; `None` where no server says it.
+    /// The uids of all jobs; `None` if no control plane answers.
     jobs: Option<BTreeSet<String>>,
     now: SystemTime,
 }
@@ -150,7 +149,7 @@ impl Places<'_> {
             .collect()
     }
 
-    /// What is kept of jobs that are gone; nothing where nobody says which those are.
+    /// Logs and metrics of jobs that are gone; none if no control plane answers.
     fn of_jobs(&self) -> Vec<Item> {
         let Some(jobs) = &self.jobs else { return Vec::new() };
         let is_gone = |uid: &str| !uid.is_empty() && !jobs.contains(uid);
@@ -187,7 +186,7 @@ impl Places<'_> {
         files.filter_map(|path| self.item(Kind::Ssh, name_of(&path), vec![path])).collect()
     }
 
-    /// What warm starts leave when their control plane does not run: processes without children, which ran nothing, and their log.
+    /// Leftovers of warm starts, if no control plane runs: processes without children, which ran nothing, and their log.
     fn warm(&self) -> Vec<Item> {
         if self.runs {
             return Vec::new();
@@ -213,7 +212,7 @@ fn is_alive(pid: i32) -> bool {
     kill(Pid::from_raw(pid), None) != Err(nix::errno::Errno::ESRCH)
 }
 
-/// Whether somebody holds the lock of this file. One that is not there is not held.
+/// Whether a process holds the lock of this file. A missing file is not locked.
 fn is_locked(path: &Path) -> bool {
     let Ok(file) = fs::File::open(path) else { return false };
     Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
@@ -231,26 +230,20 @@ fn zygotes(program: &Path) -> Vec<i32> {
     pids.filter(runs).filter(|pid| children(pid).is_ok_and(|children| children.trim().is_empty())).collect()
 }
 
-fn of_all_namespaces(client: &Client, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
-}
-
 /// The uids of all jobs whose logs and metrics are kept.
-async fn jobs(client: &Client) -> Result<BTreeSet<String>, kube::Error> {
+async fn jobs(cluster: &Cluster) -> Result<BTreeSet<String>, kube::Error> {
     let mut uids = BTreeSet::new();
-    for (group, version, kind) in
-        [("trainer.kubeflow.org", "v1alpha1", "TrainJob"), ("kubeflow.org", "v2beta1", "MPIJob")]
-    {
-        let listed = of_all_namespaces(client, group, version, kind).list_metadata(&ListParams::default()).await?;
+    for kind in [client::Kind::TrainJob, client::Kind::MpiJob] {
+        let listed = cluster.api_all(kind).list_metadata(&ListParams::default()).await?;
         uids.extend(listed.iter().filter_map(ResourceExt::uid));
     }
     Ok(uids)
 }
 
-/// What is remembered of clusters that were removed.
-async fn records(client: &Client, now: Timestamp) -> Result<Vec<Item>, kube::Error> {
+/// Records of removed clusters.
+async fn records(cluster: &Cluster, now: Timestamp) -> Result<Vec<Item>, kube::Error> {
     let wanted = ListParams::default().labels(&format!("{}=true", keys::HISTORY));
-    let listed = of_all_namespaces(client, "", "v1", "ConfigMap").list(&wanted).await?;
+    let listed = cluster.api_all(client::Kind::ConfigMap).list(&wanted).await?;
     let items = listed.into_iter().filter_map(|map| {
         let text = |name: &str| map.data["data"][name].as_str();
         let ended: Timestamp = text("endedAt")?.parse().ok()?;
@@ -275,7 +268,7 @@ fn short(age: Duration) -> String {
     }
 }
 
-/// A row for each kind that has something: how many, how much, how old, what.
+/// A row for each kind that has items: kind, count, size, age of the oldest, text.
 fn rows(items: &[Item]) -> Vec<Vec<String>> {
     let rows = Kind::ALL.into_iter().filter_map(|kind| {
         let of_kind: Vec<&Item> = items.iter().filter(|item| item.kind == kind).collect();
@@ -298,9 +291,9 @@ fn as_json(item: &Item) -> Value {
     value
 }
 
-/// Removes a thing. What has gone by itself is removed.
-async fn remove(item: &Item, client: Option<&Client>) -> Result<(), String> {
-    match (&item.thing, client) {
+/// Removes an item. An item that no longer exists counts as removed.
+async fn remove(item: &Item, cluster: Option<&Cluster>) -> Result<(), String> {
+    match (&item.thing, cluster) {
         (Thing::Files(files), _) => files.iter().try_for_each(|path| {
             let is_folder = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
             match if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) } {
@@ -313,10 +306,9 @@ async fn remove(item: &Item, client: Option<&Client>) -> Result<(), String> {
             Err(error) => Err(format!("process {pid}: {error}")),
         },
         (Thing::Record(..), None) => Err(format!("{}: no control plane answers", item.name)),
-        (Thing::Record(namespace, name), Some(client)) => {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
-            let maps: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-            match maps.delete(name, &DeleteParams::default()).await {
+        (Thing::Record(namespace, name), Some(cluster)) => {
+            let there = Cluster { namespace: namespace.clone(), ..cluster.clone() };
+            match there.api(client::Kind::ConfigMap).delete(name, &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
                 Err(error) => Err(format!("{name}: {error}")),
                 Ok(_) => Ok(()),
@@ -328,30 +320,24 @@ async fn remove(item: &Item, client: Option<&Client>) -> Result<(), String> {
 /// Lists what is old; removes it after `--yes` or an answer.
 pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, ClientError> {
     let home = Home::find(global.home.as_deref())?;
-    // this machine is cleaned: `--kubeconfig` and `--context` are ignored
-    let here = Global { home: Some(home.root().to_owned()), kubeconfig: None, context: None, ..global.clone() };
     let runs = home.is_locked();
-    let mut unknown = Vec::new();
-    let client = match home.running() {
-        None => {
-            unknown.push("no control plane runs".to_owned());
-            None
-        }
-        Some(_) => match Cluster::existing(&here.choice()).await {
-            Ok(cluster) => Some(cluster.client),
-            Err(error) => {
-                unknown.push(api::error_chain(&error));
-                None
-            }
-        },
+    // this machine is cleaned: `--kubeconfig` and `--context` are ignored
+    let cluster = match home.running() {
+        None => Err("no control plane runs".to_owned()),
+        Some(_) => Cluster::existing(&Choice::of_home(&home)).await.map_err(|error| api::error_chain(&error)),
     };
-    let (mut uids, mut items) = (None, Vec::new());
-    if let Some(client) = &client {
-        match tokio::try_join!(jobs(client), records(client, Timestamp::now())) {
-            Ok((all, records)) => (uids, items) = (Some(all), records),
-            Err(error) => unknown.push(api::error_chain(&error)),
+    let known = match &cluster {
+        Err(why) => Err(why.clone()),
+        Ok(cluster) => tokio::try_join!(jobs(cluster), records(cluster, Timestamp::now()))
+            .map_err(|error| api::error_chain(&error)),
+    };
+    let (uids, mut items) = match known {
+        Ok((uids, records)) => (Some(uids), records),
+        Err(why) => {
+            eprintln!("leftovers of removed jobs and clusters are not listed: {why}");
+            (None, Vec::new())
         }
-    }
+    };
     let places = Places {
         cache: crate::python::cache_folder(),
         user: std::env::home_dir().filter(|home| home.is_absolute()),
@@ -363,9 +349,6 @@ pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, Clien
     items.extend(places.found());
     items.retain(|item| item.age >= args.older_than);
     items.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
-    for why in &unknown {
-        eprintln!("leftovers of removed jobs and clusters are not listed: {why}");
-    }
     let format = args.output.output;
     let is_data = matches!(format, Format::Json | Format::Yaml);
     if items.is_empty() {
@@ -391,7 +374,7 @@ pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, Clien
     let (mut failed, mut bytes) = (Vec::new(), 0_u64);
     if agreed {
         for item in &items {
-            match remove(item, client.as_ref()).await {
+            match remove(item, cluster.as_ref().ok()).await {
                 Ok(()) => bytes = bytes.saturating_add(item.bytes),
                 Err(why) => failed.push(why),
             }
@@ -474,7 +457,7 @@ mod tests {
         assert_eq!(names(&places(root, Some(&["live"]))), all);
         drop(lock);
         let unasked = [&["python/python-1.json", "git/a", "git/b"][..], &rest].concat();
-        assert_eq!(names(&places(root, None)), unasked, "nobody says which jobs are gone");
+        assert_eq!(names(&places(root, None)), unasked, "no control plane answers");
     }
 
     #[tokio::test]
@@ -489,7 +472,7 @@ mod tests {
         assert_eq!(names(&items), ["git/a"]);
         assert!(items.iter().all(|item| item.age >= Duration::from_secs(86_400)));
         for _ in 0..2 {
-            assert_eq!(remove(&items[0], None).await, Ok(()), "also what has gone by itself");
+            assert_eq!(remove(&items[0], None).await, Ok(()), "an item that no longer exists counts as removed");
         }
         assert!(root.join("outside/kept").exists() && !root.join("user/.sky/git/a").exists());
     }

@@ -3,7 +3,7 @@
 use client::ClientError;
 use std::io::{BufRead, Write};
 
-/// Asks on stderr and reads the answer from stdin, again until it is yes or no. No answer is no; `declined` is printed then.
+/// Asks on stderr until stdin answers yes or no. An empty answer or the end of input means no; then it prints `declined`.
 ///
 /// Errors: stdin cannot be read.
 pub(crate) fn is_given(declined: &str) -> Result<bool, ClientError> {

@@ -5,7 +5,7 @@ use crate::exit;
 use crate::output;
 use client::codes::ErrorCode;
 use client::home::{Home, Running};
-use client::{ClientError, Cluster, Where};
+use client::{Choice, ClientError, Cluster, Where};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -21,15 +21,15 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// The control plane that runs under this home and answers. One that was just killed holds its lock for some milliseconds more: this
 /// waits until one answers, whatever its answer, or none is there. One that is busy for longer than [`ANSWER_MAX`] counts as running.
-pub async fn answering(home: &Home, global: &Global) -> Option<Running> {
+pub async fn answering(home: &Home) -> Option<Running> {
     let deadline = api::time::after(Instant::now(), ANSWER_MAX);
+    let choice = Choice::of_home(home);
     loop {
         let running = home.running()?;
-        let global = Global { home: Some(home.root().to_owned()), kubeconfig: None, context: None, ..global.clone() };
         let asked = tokio::time::timeout(deadline.saturating_duration_since(Instant::now()), async {
             let request =
                 http::Request::get("/readyz").body(kube::client::Body::empty()).expect("the path is well-formed");
-            Cluster::existing(&global.choice()).await.ok()?.client.send(request).await.ok()
+            Cluster::existing(&choice).await.ok()?.client.send(request).await.ok()
         });
         match asked.await {
             Ok(Some(_)) | Err(_) => return Some(running),
@@ -76,14 +76,13 @@ pub fn start(home: &Home, flags: &[String], token: Option<&str>) -> Result<Runni
     })
 }
 
-/// The cluster that flags and environment lead to; starts the control plane of this machine where it does not run.
-pub async fn cluster(global: &Global) -> Result<Cluster, ClientError> {
-    let choice = global.choice();
-    if let Where::Stopped(home) = client::place(&choice)? {
+/// The chosen cluster. If that is the control plane of this machine and it does not run, this starts it.
+pub async fn cluster(choice: &Choice) -> Result<Cluster, ClientError> {
+    if let Where::Stopped(home) = client::place(choice)? {
         let running = start(&home, &[], None)?;
         eprintln!("started the control plane ({}); stop it with: trainyard down", running.server);
     }
-    Cluster::existing(&choice).await
+    Cluster::existing(choice).await
 }
 
 /// Stops the control plane. Running jobs go on: the next `up` takes them over.

@@ -6,6 +6,7 @@ use crate::screen::Screen;
 use api::jobset::keys::{JOBSET_UID, RESTART_ATTEMPT};
 use api::object;
 use client::{ClientError, Cluster, Kind, pods_of, value};
+use facts::ThisMachine;
 use facts::reader::Reader;
 use facts::{Reasons, history};
 use futures::StreamExt;
@@ -158,7 +159,7 @@ async fn follow_until(
             },
             () = reasons.due() => {
                 if let Some(job) = &state
-                    && let Some(note) = reasons.look(cluster, job).await
+                    && let Some(note) = reasons.look(cluster, job, &ThisMachine).await
                 {
                     screen.say(&note);
                 }

@@ -10,7 +10,7 @@ use api::trainer::names::LABEL_JOBSET_NAME;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
 use diagnose::{Reason, Signs};
-use facts::Subject;
+use facts::{Subject, ThisMachine};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ pub(crate) async fn get(cluster: &Cluster, args: &GetArgs) -> Result<u8, ClientE
             }
             if let Some(name) = args.job.as_deref().filter(|name| !is_all(Some(name)))
                 && let Ok(job) = cluster.job(name).await
-                && let Some(why) = facts::why(cluster, &job).await
+                && let Some(why) = facts::why(cluster, &job, &ThisMachine).await
             {
                 eprintln!("{}", api::foreign::visible(&why));
             }

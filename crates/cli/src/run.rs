@@ -103,7 +103,7 @@ impl<'a> Prepared<'a> {
             // nothing is started for what cannot run
             look.before_the_server().await?;
         }
-        let cluster = daemon::cluster(global).await?;
+        let cluster = daemon::cluster(&global.choice()).await?;
         let running = || cluster.home.clone().and_then(|root| Home::at(root).running());
         if !args.metrics.is_empty() && running().is_some_and(|running| running.status_server.is_none()) {
             return Err(ClientError::Usage(

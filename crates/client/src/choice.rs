@@ -1,5 +1,6 @@
-//! Which server a client asks, as its user has said.
+//! Which server a client is to ask.
 
+use crate::home::Home;
 use std::path::PathBuf;
 
 /// Which server to ask, and in which namespace. What is absent is chosen as [`crate::Cluster::existing`] says.
@@ -14,8 +15,15 @@ pub struct Choice {
     pub namespace: Option<String>,
     /// kubectl or oc has called, whose choice of a cluster goes before ours.
     pub plugin: bool,
-    /// Is told each warning of the API server, once.
+    /// Called with each warning of the API server, once for each text.
     pub warn: fn(&str),
+}
+
+impl Choice {
+    /// The control plane of this machine with this home, whatever flags and environment say.
+    pub fn of_home(home: &Home) -> Self {
+        Self { home: Some(home.root().to_owned()), ..Self::default() }
+    }
 }
 
 impl Default for Choice {

@@ -143,7 +143,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A code, as the catalogue has it.
+/// An entry of the catalogue: a code with its name, meaning and page.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub code: &'static str,

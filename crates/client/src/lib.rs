@@ -1,7 +1,7 @@
-//! Reaches an API server: finds it by flags and environment, reads objects through it, and says in words what went wrong.
+//! Finds an API server by flags and environment, and reads objects from it.
 //!
-//! `Cluster` is a connection with a namespace, `Home` the folder of a control plane of this machine, `ClientError` what can go wrong,
-//! each with its code and advice (`codes`). Nothing here prints, and nothing starts a control plane: that is for whoever calls.
+//! `Cluster` is a connection with a namespace, `Home` the folder of a control plane of this machine, and `ClientError` an error with its
+//! code and advice (`codes`). This crate prints nothing and starts no control plane; its callers do.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use tower::util::MapResponseLayer;
 
-/// A layer of a client that tells the warnings of every answer.
+/// A layer of a client that calls `tell` with each new warning of an answer.
 pub(crate) fn layer<B>(tell: fn(&str)) -> MapResponseLayer<impl Fn(Response<B>) -> Response<B> + Clone> {
     let told: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     MapResponseLayer::new(move |response: Response<B>| {

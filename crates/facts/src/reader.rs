@@ -37,7 +37,7 @@ pub struct Reader {
     /// The pod as it is seen; `None`: its object is gone.
     pub seen: watch::Receiver<Option<Value>>,
     pub sender: mpsc::Sender<Line>,
-    /// Is told why there is no log yet.
+    /// Called with the reason why a log cannot be read yet.
     pub tell: fn(&str),
 }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 /// All reports of a job, oldest first. Where no history is kept, or it may not be read, the one in the job's status;
-/// `tell` is told why.
+/// `tell` gets the reason.
 pub async fn all(
     cluster: &Cluster,
     job: &Value,
@@ -24,7 +24,7 @@ pub async fn all(
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => match kept(cluster, job, name).await {
             Ok(reports) if !reports.is_empty() => return Ok(reports),
             Ok(_) if status.code == 403 => format!("its history may not be read: {}", status.message),
-            Ok(_) => "nobody on this cluster keeps the others".to_owned(),
+            Ok(_) => "this cluster keeps no history of reports".to_owned(),
             Err(error) => format!("its history cannot be read: {error}"),
         },
         Err(error) => return Err(error.into()),

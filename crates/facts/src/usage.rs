@@ -43,10 +43,8 @@ impl Used {
             network_received_bytes: number("trainyard.dev/network-received"),
         }
     }
-}
 
-impl Used {
-    /// Takes others along; the greater of two loads of GPUs stands for both.
+    /// Adds the usage of others; of two GPU loads the greater one counts.
     pub fn add(&mut self, other: Self) {
         let sum = |a: Option<i64>, b: Option<i64>| a.map_or(b, |a| Some(a.saturating_add(b.unwrap_or(0))));
         self.cpus += other.cpus;
@@ -72,7 +70,7 @@ pub struct Row {
     pub used: Used,
 }
 
-/// Whether a job's ranks use no processor and no GPU to speak of; `None` where nobody measures.
+/// Whether a job's ranks are idle: at most [`IDLE_CPUS`] together, and no GPU. `None` if usage is not measured.
 pub async fn is_idle(cluster: &Cluster, job: &str) -> Option<bool> {
     let rows = of_pods(cluster, &pods_of(job)).await.ok().filter(|rows| !rows.is_empty())?;
     let mut used = Used::default();
@@ -80,7 +78,7 @@ pub async fn is_idle(cluster: &Cluster, job: &str) -> Option<bool> {
     Some(used.cpus < IDLE_CPUS && used.gpu_percent.unwrap_or(0) == 0)
 }
 
-/// Thousandths of a processor that each pod of a job uses, by the pod's name; empty where nobody measures.
+/// Thousandths of a processor that each pod of a job uses, by the pod's name; empty if usage is not measured.
 pub async fn processors(cluster: &Cluster, job: &str) -> BTreeMap<String, i64> {
     let measured = measured(cluster, &pods_of(job)).await.unwrap_or_default();
     let of_pod = |item: &Value| {
@@ -93,7 +91,7 @@ pub async fn processors(cluster: &Cluster, job: &str) -> BTreeMap<String, i64> {
 
 /// The rows of the pods with these labels.
 ///
-/// Errors: nobody measures; the pods cannot be listed.
+/// Errors: usage is not measured; the pods cannot be listed.
 pub async fn of_pods(cluster: &Cluster, labels: &str) -> Result<Vec<Row>, ClientError> {
     let measured = measured(cluster, labels).await?;
     let pods = cluster.list(Kind::Pod, labels).await?;

@@ -1,6 +1,6 @@
 //! What a user who follows a job reads while it waits: the sentence of `explain`, as soon as it is known and whenever it changes.
 
-use crate::ThisMachine;
+use crate::Machine;
 use client::Cluster;
 use diagnose::{Diagnosis, Reason, diagnose};
 use serde_json::Value;
@@ -51,9 +51,8 @@ impl Reasons {
     }
 
     /// Looks at the job; the sentence, where it is news.
-    pub async fn look(&mut self, cluster: &Cluster, job: &Value) -> Option<String> {
-        let read = tokio::time::timeout(LOOK_MAX, crate::of(cluster, job.clone(), &ThisMachine)).await;
-        let told = read.ok().and_then(Result::ok).map(|facts| diagnose(&facts)).and_then(sentence);
+    pub async fn look(&mut self, cluster: &Cluster, job: &Value, machine: &impl Machine) -> Option<String> {
+        let told = looked(cluster, job, machine).await.filter(|found| !is_printed_elsewhere(found)).as_ref().map(told);
         let news = told.filter(|text| *text != self.said);
         self.pause = if news.is_some() { AGAIN } else { self.pause.saturating_mul(2).min(AGAIN_MAX) };
         self.next = Some(api::time::after(Instant::now(), self.pause));
@@ -65,36 +64,38 @@ impl Reasons {
 }
 
 /// Why a job waits, for a reader who looks once; `None` for a job that does not wait, and where nothing is known.
-pub async fn why(cluster: &Cluster, job: &Value) -> Option<String> {
+pub async fn why(cluster: &Cluster, job: &Value, machine: &impl Machine) -> Option<String> {
     if Phase::of(job) != Phase::Pending {
         return None;
     }
-    let read = tokio::time::timeout(LOOK_MAX, crate::of(cluster, job.clone(), &ThisMachine)).await;
-    let diagnosis = diagnose(&read.ok()?.ok()?);
-    let is_nothing = matches!(
-        diagnosis.reason,
-        Reason::Complete | Reason::Running | Reason::Starting | Reason::Suspended | Reason::Unknown
-    );
-    (!is_nothing).then(|| told(&diagnosis))
+    looked(cluster, job, machine).await.as_ref().map(told)
+}
+
+/// The diagnosis of a job, if it is a reason to wait and can be read in time.
+async fn looked(cluster: &Cluster, job: &Value, machine: &impl Machine) -> Option<Diagnosis> {
+    let facts = tokio::time::timeout(LOOK_MAX, crate::of(cluster, job.clone(), machine)).await.ok()?.ok()?;
+    let is_nothing = |reason| {
+        matches!(reason, Reason::Complete | Reason::Running | Reason::Starting | Reason::Suspended | Reason::Unknown)
+    };
+    Some(diagnose(&facts)).filter(|found| !is_nothing(found.reason))
 }
 
 fn told(diagnosis: &Diagnosis) -> String {
     format!("waiting: {} ({}, {})", diagnosis.why, diagnosis.reason.as_str(), diagnosis.reason.code())
 }
 
-/// What a diagnosis says of a wait. What the scheduler writes on pods is printed as soon as it is there, and not again here.
-fn sentence(diagnosis: Diagnosis) -> Option<String> {
-    match diagnosis.reason {
-        Reason::Complete | Reason::Running | Reason::Starting | Reason::Suspended | Reason::Unknown => None,
+/// Whether the scheduler has written the reason on the pods: whoever follows the job has read it there.
+fn is_printed_elsewhere(diagnosis: &Diagnosis) -> bool {
+    matches!(
+        diagnosis.reason,
         Reason::Unschedulable
-        | Reason::NeverFits
-        | Reason::Busy
-        | Reason::NodeTainted
-        | Reason::NodeSelector
-        | Reason::PodsApart
-        | Reason::NodesNotReady
-        | Reason::EarlierRunEnding
-        | Reason::GangWaiting => None,
-        _ => Some(told(&diagnosis)),
-    }
+            | Reason::NeverFits
+            | Reason::Busy
+            | Reason::NodeTainted
+            | Reason::NodeSelector
+            | Reason::PodsApart
+            | Reason::NodesNotReady
+            | Reason::EarlierRunEnding
+            | Reason::GangWaiting
+    )
 }

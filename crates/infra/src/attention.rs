@@ -1,12 +1,12 @@
-//! Which machines to look at now: a connection that ends, to a host, a pod or an agent, says that something may have happened there.
+//! Wakes the controller for a machine when a connection to its host, pod or agent ends.
 //!
-//! It says no more than that. Whether a machine is gone is known from its provider alone, which the controller asks next.
+//! A lost connection does not mean that the machine is gone. The controller asks the provider next; only the provider knows.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Wakes the tasks of machines by the names of their Nodes. Clones are one and the same.
+/// Wakes the task of a machine by the name of its Node. Clones share one table.
 #[derive(Clone, Debug, Default)]
 pub struct Attention(Arc<Mutex<BTreeMap<String, Arc<Notify>>>>);
 
@@ -15,19 +15,19 @@ impl Attention {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the machine with this Node looked at soon. Nodes without a machine are ignored.
+    /// Makes the controller check this Node's machine soon. Nodes without a machine are ignored.
     pub fn look_at(&self, node: &str) {
         if let Some(wake) = self.wakes().get(node) {
             wake.notify_one();
         }
     }
 
-    /// From now on the Node's machine is woken by this.
+    /// Registers what wakes the machine of this Node.
     pub(crate) fn register(&self, node: String, wake: Arc<Notify>) {
         self.wakes().insert(node, wake);
     }
 
-    /// Forgets a Node, unless a newer machine has its name.
+    /// Removes a Node's entry, unless a newer machine has registered that name.
     pub(crate) fn forget(&self, node: &str, wake: &Arc<Notify>) {
         let mut wakes = self.wakes();
         if wakes.get(node).is_some_and(|held| Arc::ptr_eq(held, wake)) {

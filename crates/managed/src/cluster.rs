@@ -204,8 +204,7 @@ impl Observed {
     }
 
     fn create_machine(&self, rank: i32) -> Option<Write> {
-        let index = usize::try_from(self.cluster.status.candidate).ok()?;
-        let candidate = self.cluster.spec.candidates.get(index)?;
+        let candidate = self.cluster.at()?;
         let object = json!({
             "apiVersion": API_VERSION, "kind": "Machine",
             "metadata": {
@@ -248,7 +247,7 @@ impl Observed {
             self.current().filter(|machine| machine.metadata.deletion_timestamp.is_none()).collect();
         let lost = |machine: &Machine| machine.status.phase == MachinePhase::Lost;
         if !alive.is_empty() && alive.iter().all(|machine| lost(machine)) && self.machines.len() == alive.len() {
-            // nothing is out there any more: there is no such cluster
+            // every machine is lost, so the cluster no longer exists
             writes.push(self.delete_self());
             return Decision { writes, ..Decision::default() };
         }
@@ -264,11 +263,11 @@ impl Observed {
             Power::Running => {
                 let stopped = alive.iter().filter(|machine| machine.spec.power != Power::Running);
                 writes.extend(stopped.map(|machine| self.power(machine, Power::Running)));
-                let left: Vec<&Machine> = alive.iter().copied().filter(|machine| !lost(machine)).collect();
-                // machines that are gone hold up no job that fits on the others
-                let goes_on = phase == Phase::Up || left.len() < alive.len() && self.all_run(&left);
-                if goes_on {
-                    let turns = jobs::turns(&jobs, &self.rooms(&left), now);
+                let remaining: Vec<&Machine> = alive.iter().copied().filter(|machine| !lost(machine)).collect();
+                // lost machines do not delay jobs that fit on the others
+                let takes_jobs = phase == Phase::Up || remaining.len() < alive.len() && self.all_run(&remaining);
+                if takes_jobs {
+                    let turns = jobs::turns(&jobs, &self.rooms(&remaining), now);
                     let idle_at = if phase == Phase::Up { self.idle_at(&jobs, &alive, now) } else { None };
                     match (turns.is_empty(), idle_at) {
                         (true, Some(at)) if at <= now => {
@@ -465,8 +464,7 @@ impl Observed {
         let mut status = before.clone();
         status.phase = phase;
         status.observed_generation = self.generation();
-        let index = usize::try_from(status.candidate).unwrap_or(usize::MAX);
-        let price = self.cluster.spec.candidates.get(index).map_or(0.0, |candidate| candidate.hourly_price);
+        let price = self.cluster.at().map_or(0.0, |candidate| candidate.hourly_price);
         status.hourly_price = price * f64::from(self.cluster.spec.nodes);
         let troubles = alive.iter().map(|machine| machine.status.message.as_str()).find(|text| !text.is_empty());
         status.message = troubles.unwrap_or_default().to_owned();

@@ -4,8 +4,7 @@ use api::sky::{Candidate, Cluster};
 
 /// What a cluster is, by the place that it has or tries.
 pub fn of_cluster(cluster: &Cluster) -> String {
-    let index = usize::try_from(cluster.status.candidate).unwrap_or(0);
-    let has = cluster.spec.candidates.get(index).or(cluster.spec.candidates.first());
+    let has = cluster.at().or(cluster.spec.candidates.first());
     has.map_or_else(|| "-".to_owned(), |has| of(cluster.spec.nodes, has))
 }
 

@@ -6,7 +6,7 @@
 use crate::up::UpError;
 use cli::args::{BackupArgs, Format, Global, RestoreArgs};
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, Home};
+use client::{Choice, ClientError, Cluster, Home};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -171,15 +171,7 @@ pub(crate) async fn running(home: &Home) -> Result<Cluster, UpError> {
             format!("the control plane under {} is starting or stopping; try again", home.root().display()),
         ));
     };
-    let of_home = Global {
-        home: Some(home.root().to_owned()),
-        kubeconfig: None,
-        context: None,
-        namespace: None,
-        verbose: 0,
-        plugin: false,
-    };
-    Ok(Cluster::existing(&of_home.choice()).await?)
+    Ok(Cluster::existing(&Choice::of_home(home)).await?)
 }
 
 /// All objects of one moment, as a file in `folder` or in the home that has no name: from the control plane that runs, else from the

@@ -98,7 +98,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         .map_err(|error| UpError::Usage(ErrorCode::FlagRefused, format!("--controllers: {error}")))?;
     let controllers = if args.no_node { controllers.without_nodes() } else { controllers };
     if args.detach {
-        let running = match cli::daemon::answering(&home, global).await {
+        let running = match cli::daemon::answering(&home).await {
             Some(running) => running,
             None => cli::daemon::start(&home, &child_flags(args), args.token.as_deref())?,
         };

@@ -58,8 +58,13 @@ impl Global {
     /// The server that these flags choose.
     pub fn choice(&self) -> Choice {
         let Self { home, kubeconfig, context, namespace, verbose: _, plugin } = self.clone();
-        Choice { home, kubeconfig, context, namespace, plugin, warn: |warning| eprintln!("Warning: {warning}") }
+        Choice { home, kubeconfig, context, namespace, plugin, warn }
     }
+}
+
+/// Prints a warning of the API server, as kubectl does.
+pub(crate) fn warn(warning: &str) {
+    eprintln!("Warning: {warning}");
 }
 
 /// How data is printed.

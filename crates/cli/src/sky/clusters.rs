@@ -1,10 +1,10 @@
 //! Clusters and their jobs, read and waited for through the API.
 
-use crate::args::Global;
+use crate::args::warn;
 use crate::daemon;
 use api::object;
 use api::sky::{Cluster, ClusterNode, cluster_gvk, keys, machine_gvk};
-use client::{ClientError, Cluster as Connection};
+use client::{Choice, ClientError, Cluster as Connection};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -51,8 +51,7 @@ impl Found {
 
     /// Whether a machine's folders are on this computer: those of a control plane elsewhere are somewhere else, too.
     pub fn is_here(&self, node: &ClusterNode) -> bool {
-        let index = usize::try_from(self.cluster.status.candidate).unwrap_or(0);
-        let is_local = self.cluster.spec.candidates.get(index).is_some_and(|one| one.provider == "local");
+        let is_local = self.cluster.at().is_some_and(|one| one.provider == "local");
         let by_pods = std::env::var_os("TRAINYARD_SKY_BY_PODS").is_some();
         is_local && !by_pods && Path::new(&node.home).is_dir()
     }
@@ -75,20 +74,20 @@ fn resource(gvk: &object::Gvk) -> ApiResource {
 impl Sky {
     /// The control plane that flags and environment lead to; it is started where it does not run.
     pub async fn connect() -> Result<Self, ClientError> {
-        let Connection { client, namespace, .. } = daemon::cluster(&Self::global()).await?;
+        let Connection { client, namespace, .. } = daemon::cluster(&Self::choice()).await?;
         Ok(Self { client, namespace })
     }
 
     /// The same where it runs; nothing is started.
     pub async fn running() -> Option<Self> {
-        let Connection { client, namespace, .. } = Connection::existing(&Self::global().choice()).await.ok()?;
+        let Connection { client, namespace, .. } = Connection::existing(&Self::choice()).await.ok()?;
         Some(Self { client, namespace })
     }
 
-    /// Flags that lead to it.
-    pub fn global() -> Global {
+    /// The control plane that the environment names: `sky` has no flags for it.
+    pub fn choice() -> Choice {
         let home = std::env::var_os("TRAINYARD_HOME").filter(|home| !home.is_empty()).map(Into::into);
-        Global { home, kubeconfig: None, context: None, namespace: None, verbose: 0, plugin: false }
+        Choice { home, warn, ..Choice::default() }
     }
 
     fn api(&self, gvk: &object::Gvk) -> Api<DynamicObject> {

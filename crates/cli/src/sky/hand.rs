@@ -38,7 +38,7 @@ impl AtHand {
     /// This machine, the pools of a home's file, and the contexts of the kubeconfig. `config`: `~/.sky/config.yaml`.
     pub fn of(home: &Path, config: Option<&Map>) -> Self {
         let kubernetes = config.and_then(|config| config.get("kubernetes")).and_then(Value::as_map).cloned();
-        let own = Home::find(Sky::global().home.as_deref()).map(|own| own.kubeconfig()).unwrap_or_default();
+        let own = Home::find(Sky::choice().home.as_deref()).map(|own| own.kubeconfig()).unwrap_or_default();
         let contexts = Contexts::read(kubernetes.as_ref(), &own);
         let mut found = Self { nodes: vec![this_machine()], contexts, kubernetes, ..Self::default() };
         match std::fs::read_to_string(home.join(POOLS)) {

@@ -41,7 +41,7 @@ impl Entries {
     pub fn here() -> Self {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let of =
-            Home::find(Sky::global().home.as_deref()).map(|of| of.root().display().to_string()).unwrap_or_default();
+            Home::find(Sky::choice().home.as_deref()).map(|of| of.root().display().to_string()).unwrap_or_default();
         let first_line = format!("{OURS}{of}\n");
         Self { home, first_line }
     }

@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 
 /// Why a launch did not come to an end: what is said, as the class of SkyPilot's exception and a message.
 pub(super) enum Trouble {
-    Cli(ClientError),
+    Client(ClientError),
     Said(String),
 }
 
 impl From<ClientError> for Trouble {
     fn from(error: ClientError) -> Self {
-        Self::Cli(error)
+        Self::Client(error)
     }
 }
 
@@ -35,7 +35,7 @@ impl From<Refused> for Trouble {
 
 impl From<kube::Error> for Trouble {
     fn from(error: kube::Error) -> Self {
-        Self::Cli(error.into())
+        Self::Client(error.into())
     }
 }
 
@@ -188,8 +188,7 @@ pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Tr
     skipped.dedup();
     skipped.iter().for_each(|line| eprintln!("{line}"));
     let status = &found.cluster.status;
-    let index = usize::try_from(status.candidate).unwrap_or(0);
-    let is_local = found.cluster.spec.candidates.get(index).is_some_and(|one| one.provider == "local");
+    let is_local = found.cluster.at().is_some_and(|one| one.provider == "local");
     if is_local && let Some((_, to)) = trees.iter().find(|(_, to)| to.starts_with('/')) {
         // the machine is this computer: what is outside of its home is not its own
         return Err(value_error(format!(

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
 use std::path::PathBuf;
 
-/// A text for as long as the process lives: clap keeps no others, and the process ends with the answer.
+/// Leaks the text: clap needs `'static` strings, and the process ends after it answers.
 fn fixed(text: &str) -> &'static str {
     Box::leak(text.to_owned().into_boxed_str())
 }
@@ -20,7 +20,7 @@ pub(crate) fn command() -> Command {
     below(&all, "sky")
 }
 
-/// The same, with what the command line of `trainyard` says of the command.
+/// The same, with the description that `trainyard` gives the command.
 pub(crate) fn in_place_of(sky: Command) -> Command {
     let made = command();
     let made = match sky.get_about() {
@@ -46,7 +46,7 @@ fn below(all: &[::sky::commands::Command], path: &str) -> Command {
     made.subcommands(all.iter().filter(is_below).map(|command| below(all, &command.path)))
 }
 
-/// A parameter; what switches it off is an option of its own.
+/// A parameter, and the option that switches it off, if it has one.
 fn args(path: &str, param: &Param) -> Vec<Arg> {
     let id = fixed(&param.name);
     if param.is_argument() {
@@ -87,7 +87,7 @@ fn args(path: &str, param: &Param) -> Vec<Arg> {
         .collect()
 }
 
-/// The source of names for what takes one.
+/// Adds completion of names to an argument that takes a name.
 fn with_names(path: &str, arg: Arg) -> Arg {
     let of_cluster = ["launch", "exec", "status", "queue", "logs", "cancel", "stop", "start", "down", "autostop"]
         .contains(&path.strip_prefix("sky ").unwrap_or_default());
@@ -108,7 +108,7 @@ fn clusters() -> Vec<CompletionCandidate> {
     names.flatten().into_iter().flatten().map(CompletionCandidate::new).collect()
 }
 
-/// The numbers of the jobs of the cluster that the unfinished line names, with their names and states.
+/// Job numbers, with names and states, of the cluster on the unfinished command line.
 fn jobs() -> Vec<CompletionCandidate> {
     let Some(cluster) = cluster_of(std::env::args()) else { return Vec::new() };
     let jobs = soon(|| async move {
@@ -116,21 +116,21 @@ fn jobs() -> Vec<CompletionCandidate> {
         let found = sky.find(&cluster).await.ok()??;
         sky.jobs(found.name()).await.ok()
     });
-    let told = |job: managed::jobs::Job| {
+    let candidate = |job: managed::jobs::Job| {
         let help = format!("{} {}", job.name, job.status.as_str());
         CompletionCandidate::new(job.id.to_string()).help(Some(help.into()))
     };
-    jobs.flatten().into_iter().flatten().map(told).collect()
+    jobs.flatten().into_iter().flatten().map(candidate).collect()
 }
 
 /// The first word of the unfinished line that is neither a command nor an option. The shell gives its words after `--`.
 fn cluster_of(words: impl IntoIterator<Item = String>) -> Option<String> {
     let words = words.into_iter().skip_while(|word| word != "--").skip(1);
-    let mut behind = words.skip_while(|word| word != "sky").skip(2);
-    behind.find(|word| !word.starts_with('-') && !word.is_empty())
+    let mut after = words.skip_while(|word| word != "sky").skip(2);
+    after.find(|word| !word.starts_with('-') && !word.is_empty())
 }
 
-/// Where machines can be had: this machine, pools, contexts.
+/// Values for `--infra`: this machine, pools, contexts.
 fn places() -> Vec<CompletionCandidate> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let at_hand = AtHand::of(&home, None);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_for_what_takes_one() {
+    fn arguments_that_take_names_complete_them() {
         let tree = command();
         for (path, id) in [
             ("logs", "cluster"),

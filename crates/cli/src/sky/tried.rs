@@ -1,5 +1,5 @@
-//! What `sky check` tries: it connects to the hosts of pools by SSH, and asks the API servers of contexts for their version and for the right
-//! to create pods. Nothing is changed there, and each try has a bound in time.
+//! What `sky check` tries: it connects to the hosts of pools by SSH, and asks the API servers of contexts for their version and whether
+//! you may create pods. It changes nothing there. Each try has a time limit.
 
 use super::contexts::client;
 use super::hand::{AtHand, POOLS};
@@ -20,10 +20,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(8);
 const CONNECT_TIMEOUT: &str = "ConnectTimeout=5";
 /// Hosts and API servers that are tried at once.
 const AT_ONCE: usize = 16;
-/// Hosts of a pool that do not answer and are named.
+/// How many failed hosts of a pool are named.
 const NAMED_MAX: usize = 3;
 
-/// What came of trying a place of `sky check`'s table: what was seen, or why it is of no use.
+/// The result for a place in `sky check`'s table: what was found, or why the place cannot be used.
 pub(super) type Tried = (String, Result<String, String>);
 
 /// Tries the pools and contexts that the command asks for; `enabled` are the clouds that may be used.
@@ -62,7 +62,7 @@ pub(super) fn of(call: &Call, at_hand: &AtHand, home: &Path, enabled: &[Cloud]) 
     tried
 }
 
-/// All hosts of a pool. It is of use if one of them is.
+/// Tries all hosts of a pool. A pool can be used if one of its hosts can.
 async fn pool(name: String, hosts: Vec<Host>) -> Tried {
     let tries = hosts.iter().map(|host| async move { (host, connect(host).await) });
     let all: Vec<(&Host, Result<&'static str, String>)> =
@@ -70,7 +70,7 @@ async fn pool(name: String, hosts: Vec<Host>) -> Tried {
     (format!("ssh/{name}"), summed(&all))
 }
 
-/// What is said of a pool.
+/// The text for a pool.
 fn summed(all: &[(&Host, Result<&'static str, String>)]) -> Result<String, String> {
     let good: Vec<&'static str> = all.iter().filter_map(|(_, tried)| tried.as_ref().ok().copied()).collect();
     let bad: Vec<String> =

@@ -139,7 +139,7 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, at_hand: AtH
             eprintln!("{}", as_typed(&message));
             1
         }
-        Err(End::Trouble(Trouble::Cli(error))) => {
+        Err(End::Trouble(Trouble::Client(error))) => {
             eprintln!("{}", error.render());
             1
         }

@@ -1,24 +1,20 @@
-//! What the machine tells of a job that no API server knows: its processes, and the files beside its script.
+//! What only a machine itself knows about a job: its processes, and the files beside its script.
 
 mod modules;
 pub mod processes;
 
 use diagnose::{Facts, LocalModule, RankProcess};
 
-/// A machine that may have run a job, or be the one of its user.
+/// A machine that runs a job, or on which its user works.
 pub trait Machine: Sync {
     /// The newest process of each rank.
-    fn processes(&self, _facts: &Facts) -> Vec<RankProcess> {
-        Vec::new()
-    }
+    fn processes(&self, facts: &Facts) -> Vec<RankProcess>;
 
-    /// Python modules of the user's own that the job's script may have missed.
-    fn modules(&self, _facts: &Facts) -> Vec<LocalModule> {
-        Vec::new()
-    }
+    /// The user's own Python modules, in case the job's script did not find one of them.
+    fn modules(&self, facts: &Facts) -> Vec<LocalModule>;
 }
 
-/// The one that this process is on, as far as its user may look.
+/// The machine of this process. It shows what this process may read.
 #[derive(Clone, Copy, Debug)]
 pub struct ThisMachine;
 
@@ -31,9 +27,3 @@ impl Machine for ThisMachine {
         modules::of(facts)
     }
 }
-
-/// None: whoever asks is on another machine.
-#[derive(Clone, Copy, Debug)]
-pub struct Elsewhere;
-
-impl Machine for Elsewhere {}

@@ -17,8 +17,8 @@ pub struct Size {
 }
 
 impl Size {
-    #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
     /// Of one Node, by its `status.allocatable`.
+    #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
     pub fn allocatable(has: &serde_json::Value) -> Self {
         let quantity = |name: &str| Quantity::from_json(&has[name]).ok();
         Self {
@@ -28,17 +28,9 @@ impl Size {
     }
 }
 
-/// The place that a cluster has, or tries.
+/// The place that a cluster has, or tries; its first once all have been tried.
 pub fn taken(cluster: &Cluster) -> Candidate {
-    let spec = &cluster.spec;
-    let index = usize::try_from(cluster.status.candidate).unwrap_or(0);
-    spec.candidates.get(index).or(spec.candidates.first()).cloned().unwrap_or_default()
-}
-
-/// The place that a cluster is at, by its number; an empty one where there is none of that number.
-pub fn tried(cluster: &Cluster) -> Candidate {
-    let index = usize::try_from(cluster.status.candidate).unwrap_or(0);
-    cluster.spec.candidates.get(index).cloned().unwrap_or_default()
+    cluster.at().or(cluster.spec.candidates.first()).cloned().unwrap_or_default()
 }
 
 /// The region that is asked for, as a Cluster has it.
@@ -46,11 +38,11 @@ fn region(resources: &Resources) -> Option<&str> {
     resources.infra.region.as_deref().map(|region| region.strip_prefix("ssh-").unwrap_or(region))
 }
 
-/// Which of the alternatives of a task a cluster that is there, called `shown`, meets. Processors and memory count where their size is given: jobs do not
-/// hold any, so `exec` does not ask for them.
+/// The first alternative of a task that a cluster meets. `shown` is the cluster's name for its user. Processors and memory count only if
+/// `size` is given: jobs hold neither, so `exec` does not ask for them.
 ///
 /// # Errors
-/// What it lacks.
+/// What the cluster lacks.
 pub fn fits<'a>(cluster: &Cluster, shown: &str, task: &'a Task, size: Option<Size>) -> Result<&'a Resources, Refused> {
     let spec = &cluster.spec;
     let has = taken(cluster);
@@ -82,15 +74,24 @@ pub fn fits<'a>(cluster: &Cluster, shown: &str, task: &'a Task, size: Option<Siz
         .map_or_else(|| has.clone(), |size| Candidate { cpus: size.cpus, memory: round(size.memory), ..has.clone() });
     let existing = crate::resources::of(spec.nodes, &sized);
     mismatch(format!(
-        "Requested resources do not match the existing cluster.\n  Requested:\t{}\n  Existing:\t{existing}\nTo fix: specify a new cluster name, or down the existing cluster first: sky down {}",
+        "Requested resources do not match the existing cluster.\n  Requested:\t{}\n  Existing:\t{existing}\nTo fix: specify a new cluster name, or down the existing cluster first: sky down {shown}",
         requested.join(", "),
-        shown
     ))
 }
 
 /// To a tenth, as people read it.
 fn round(amount: f64) -> f64 {
     (amount * 10.0).floor() / 10.0
+}
+
+/// What is asked for of each machine; 0 leaves it open. Memory such as `4x` is so many GiB for each processor.
+pub(super) fn size_asked(wanted: &Resources) -> Size {
+    let cpus = amount(&wanted.cpus);
+    let memory = match wanted.memory.as_deref() {
+        Some(times) if times.ends_with('x') => amount(&wanted.memory) * cpus,
+        _ => amount(&wanted.memory),
+    };
+    Size { cpus, memory }
 }
 
 fn meets(has: &Candidate, wanted: &Resources, size: Option<Size>) -> bool {
@@ -107,12 +108,8 @@ fn meets(has: &Candidate, wanted: &Resources, size: Option<Size>) -> bool {
         // images count where machines are pods
         && (has.provider != "kubernetes" || wanted.container_image().is_none_or(|image| image == has.pod.image));
     let large = size.is_none_or(|size| {
-        let cpus = amount(&wanted.cpus);
-        let memory = match wanted.memory.as_deref() {
-            Some(times) if times.ends_with('x') => amount(&wanted.memory) * cpus,
-            _ => amount(&wanted.memory),
-        };
-        cpus <= size.cpus && memory <= size.memory
+        let asked = size_asked(wanted);
+        asked.cpus <= size.cpus && asked.memory <= size.memory
     });
     accelerators && place && kind && large
 }

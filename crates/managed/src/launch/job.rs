@@ -1,8 +1,9 @@
-//! What a task runs as on a cluster: a JobSet, one before it for its `setup`, and a Secret with its variables.
+//! The objects of a task's job on a cluster: a JobSet for its `run`, one before it for its `setup`, and a Secret with its variables.
 
 use super::fit::fits;
 use super::{Refused, gpus};
 use crate::jobs::Submission;
+use api::object;
 use api::sky::{API_VERSION, Cluster, keys};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -12,7 +13,7 @@ use sky::task::Task;
 /// Whether the `setup` of a task goes before its job.
 pub enum Setup {
     LeftOut,
-    /// It does, where the task has one; noted as having set up this.
+    /// It does if the task has one; the job notes this configuration as set up.
     As(String),
 }
 
@@ -20,9 +21,8 @@ pub enum Setup {
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     submission: Submission,
+    object: &'a Value,
     cluster: &'a Cluster,
-    owner: Value,
-    name: String,
     variables: Map<String, Value>,
     setup: Option<String>,
 }
@@ -33,7 +33,7 @@ impl<'a> Job<'a> {
     /// # Errors
     /// The cluster lacks what the task asks for.
     pub fn new(
-        object: &Value,
+        object: &'a Value,
         cluster: &'a Cluster,
         shown: &str,
         task: &Task,
@@ -44,15 +44,11 @@ impl<'a> Job<'a> {
         let each = fits(cluster, shown, task, None)?;
         let fields = task.envs.iter().chain(task.secrets.values.iter());
         let variables = fields.map(|(name, value)| (name.text(), Value::String(value.text()))).collect();
-        let name = api::object::meta(object, "name").to_owned();
-        let owner = json!([{
-            "apiVersion": API_VERSION, "kind": "Cluster", "name": name, "uid": api::object::uid(object),
-        }]);
         let (script, configuration) = match setup {
             Setup::LeftOut => (None, String::new()),
             Setup::As(configuration) => (task.setup.clone(), configuration),
         };
-        let place = super::fit::tried(cluster);
+        let place = cluster.at().cloned().unwrap_or_default();
         let none_if_empty = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
         let submission = Submission {
             cluster_shown: shown.to_owned(),
@@ -71,34 +67,37 @@ impl<'a> Job<'a> {
             }),
             ..Submission::on(object, 0, u32::try_from(task.num_nodes).unwrap_or(1))
         };
-        Ok(Self { submission, cluster, owner, name, variables, setup: script })
+        Ok(Self { submission, object, cluster, variables, setup: script })
     }
 
-    /// The Secret that holds its variables, to be created first; `None` where it has none.
+    /// The Secret with its variables, to be created before the rest; `None` if it has no variables.
     pub fn secret(&self) -> Option<Value> {
-        (!self.variables.is_empty()).then(|| {
-            json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-                "metadata": {
-                    "generateName": format!("{}-env-", self.name), "labels": {keys::CLUSTER: self.name},
-                    "ownerReferences": self.owner,
-                },
-                "stringData": self.variables,
-            })
-        })
+        if self.variables.is_empty() {
+            return None;
+        }
+        let name = object::meta(self.object, "name");
+        let owner =
+            json!({"apiVersion": API_VERSION, "kind": "Cluster", "name": name, "uid": object::uid(self.object)});
+        Some(json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {
+                "generateName": format!("{name}-env-"), "labels": {keys::CLUSTER: name}, "ownerReferences": [owner],
+            },
+            "stringData": self.variables,
+        }))
     }
 
-    /// Names the Secret that was created.
+    /// Sets the name of the Secret that was created.
     pub fn read_from(&mut self, secret: String) {
         self.submission.secret = secret;
     }
 
-    /// The JobSet of its `run`, as this number of the cluster's jobs.
+    /// The JobSet of its `run`; `id` is the job's number on the cluster.
     pub fn main(&self, id: u32) -> Value {
         Submission { id, ..self.submission.clone() }.jobset()
     }
 
-    /// The JobSet of its `setup`, which runs on the whole cluster.
+    /// The JobSet of its `setup`, which runs on the machines of the job.
     pub fn setup(&self, id: u32) -> Option<Value> {
         let script = self.setup.clone()?;
         let nodes = u32::try_from(self.cluster.spec.nodes).unwrap_or(1).min(self.submission.nodes.max(1));

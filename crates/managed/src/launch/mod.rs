@@ -1,8 +1,7 @@
-//! What a launch makes: a task, and the places that were found for it, go in; a Cluster, and the JobSets of its job, come out.
+//! Works out what a launch creates: from a task and the places that were found for it, a Cluster and the JobSets of the task's job.
 //!
-//! Pure, and complete: whoever carries it out (a command, a reconciler, a server) observes the world, passes it in, and creates what comes
-//! out. [`places`] says where machines may be, [`cluster`] is the object to create, [`fit`] whether one that is there will do, and
-//! [`job`] what runs on it.
+//! The caller (a command, a reconciler, a server) observes the world and creates the objects. [`places`] lists where the machines may be,
+//! [`cluster`] makes the Cluster, [`fit`] checks whether an existing cluster will do, and [`job`] makes the objects of the job.
 
 pub mod fit;
 pub mod job;
@@ -11,6 +10,7 @@ pub mod unmet;
 
 pub use pod::pod;
 
+use self::fit::{Size, size_asked};
 use crate::jobs::{NAME, RESOURCES};
 use crate::names::object_name;
 use api::sky::{API_VERSION, Accelerators, Candidate, PodOptions, keys};
@@ -21,7 +21,7 @@ use sky::resources::Resources;
 use sky::task::Task;
 use sky::value::{Map, Value as Field};
 
-/// As many places are tried at most: a Cluster holds no more.
+/// The most places that are tried: a Cluster holds no more.
 const CANDIDATES_MAX: usize = 1000;
 
 /// Why a task cannot be launched: the class of SkyPilot's exception, and the message.
@@ -56,7 +56,7 @@ pub struct Places {
     pub without_effect: Vec<String>,
 }
 
-/// How many, of an amount such as `4`, `4+`, `16GB`.
+/// The number of an amount such as `4`, `4+`, `16GB`; 0 without one.
 pub fn amount(text: &Option<String>) -> f64 {
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let text = text.as_deref().unwrap_or_default();
@@ -64,6 +64,7 @@ pub fn amount(text: &Option<String>) -> f64 {
     text.get(..end).and_then(|number| number.parse().ok()).unwrap_or(0.0)
 }
 
+/// The accelerators that are asked for; one of them if no count is given.
 pub fn gpus(resources: &Resources) -> Option<Accelerators> {
     let (name, count) = resources.accelerators.as_ref()?;
     Some(Accelerators { name: name.clone(), count: count.as_number().unwrap_or(1.0) })
@@ -76,11 +77,7 @@ pub fn gpus(resources: &Resources) -> Option<Accelerators> {
 pub fn places(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Result<Places, Refused> {
     let of = |found: &placement::search::Candidate| {
         let asked = task.resources.list.get(found.request).cloned().unwrap_or_default();
-        let cpus = amount(&asked.cpus);
-        let memory = match asked.memory.as_deref() {
-            Some(times) if times.ends_with('x') => amount(&asked.memory) * cpus,
-            _ => amount(&asked.memory),
-        };
+        let Size { cpus, memory } = size_asked(&asked);
         let on_kubernetes = found.cloud == Cloud::Kubernetes;
         // a pod has what it asks for, and no more
         let (cpus, memory) = match on_kubernetes {
@@ -102,27 +99,25 @@ pub fn places(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Resul
         }
     };
     let mut refused = None;
-    let mut told = false;
     let mut without_effect = Vec::new();
     let mut all: Vec<Candidate> = Vec::new();
     for found in &planned.candidates {
-        let lacks = task.resources.list.get(found.request).map(|one| unmet::at(found.cloud.name(), one));
-        let lacks = lacks.unwrap_or_default();
-        if !lacks.refused.is_empty() {
-            refused = refused.or(Some((found.cloud.name(), lacks.refused)));
-            continue;
-        }
-        if let (false, Some(one)) = (std::mem::replace(&mut told, true), task.resources.list.get(found.request)) {
-            without_effect = unmet::check(found.cloud.name(), one)?;
+        match task.resources.list.get(found.request).map(|one| unmet::check(found.cloud.name(), one)) {
+            Some(Err(why)) => {
+                refused.get_or_insert(why);
+                continue;
+            }
+            Some(Ok(lines)) if all.is_empty() => without_effect = lines,
+            Some(Ok(_)) | None => {}
         }
         all.push(of(found));
     }
     all.dedup();
     all.truncate(CANDIDATES_MAX);
-    if let (true, Some((provider, what))) = (all.is_empty(), &refused) {
-        return Err(unmet::refused(provider, what));
-    }
     if all.is_empty() {
+        if let Some(why) = refused {
+            return Err(why);
+        }
         let names: Vec<&str> = planned.passed_over.iter().map(|cloud| cloud.display()).collect();
         return Err(Refused::new(
             "sky.exceptions.NotSupportedError",
@@ -152,7 +147,7 @@ pub fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, by: &By<'_>
     })
 }
 
-/// What tells what a task sets up from another configuration: machines, variables and `setup`.
+/// A digest of what a task sets up (its machines, variables and `setup`): equal for equal configurations.
 pub fn configuration(task: &Task, catalogue: &Catalogue) -> String {
     let resources = task.resources.list.iter().map(|one| Field::Map(one.write(catalogue)).quoted());
     let (nodes, envs) = (task.num_nodes.to_string(), Field::Map(task.envs.clone()).quoted());

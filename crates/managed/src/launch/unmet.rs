@@ -6,7 +6,7 @@ use sky::resources::Resources;
 
 /// What a place does not give of a description.
 #[derive(Debug, Default, PartialEq)]
-pub struct Unmet {
+struct Unmet {
     /// Without which the task would be another one.
     pub refused: Vec<String>,
     /// Without which it runs all the same.
@@ -14,7 +14,7 @@ pub struct Unmet {
 }
 
 /// What is not to be had of this description where this provider makes machines.
-pub fn at(provider: &str, asked: &Resources) -> Unmet {
+fn at(provider: &str, asked: &Resources) -> Unmet {
     let makes = |cloud: &Cloud| matches!(cloud, Cloud::Local | Cloud::Ssh | Cloud::Kubernetes);
     let Some(cloud) = Cloud::from_name(provider).filter(makes) else { return Unmet::default() };
     let pods = cloud == Cloud::Kubernetes;
@@ -64,15 +64,11 @@ pub fn at(provider: &str, asked: &Resources) -> Unmet {
 pub fn check(provider: &str, asked: &Resources) -> Result<Vec<String>, Refused> {
     let unmet = at(provider, asked);
     if !unmet.refused.is_empty() {
-        return Err(refused(provider, &unmet.refused));
+        let message = format!("{} (on {}).", unmet.refused.join("; "), place(provider));
+        return Err(Refused::new("sky.exceptions.NotSupportedError", message));
     }
     let told = |what: &String| format!("{what}. It has no effect on {}.", place(provider));
     Ok(unmet.without_effect.iter().map(told).collect())
-}
-
-/// The error about what is refused at a place.
-pub fn refused(provider: &str, what: &[String]) -> Refused {
-    Refused::new("sky.exceptions.NotSupportedError", format!("{} (on {}).", what.join("; "), place(provider)))
 }
 
 fn place(provider: &str) -> &str {

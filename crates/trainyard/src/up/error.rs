@@ -12,7 +12,7 @@ use trainyard::install::InstallError;
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
     #[error(transparent)]
-    Cli(#[from] ClientError),
+    Client(#[from] ClientError),
     #[error("{1}")]
     Usage(ErrorCode, String),
     #[error("cannot listen on {address}")]
@@ -62,7 +62,7 @@ impl UpError {
     /// The code by which documentation and programs know it.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Cli(error) => error.code(),
+            Self::Client(error) => error.code(),
             Self::Usage(code, _) | Self::Operator { code, .. } => *code,
             Self::Listen { .. } => ErrorCode::ListenFailed,
             Self::Store { source, .. } => match source.downcast_ref() {
@@ -80,7 +80,7 @@ impl UpError {
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Cli(error) => exit::of(error),
+            Self::Client(error) => exit::of(error),
             Self::Usage(..) => exit::USAGE,
             Self::Listen { .. }
             | Self::Store { .. }
@@ -98,7 +98,7 @@ impl UpError {
     /// The error with its code and its sources, ready to print.
     pub fn render(&self) -> String {
         match self {
-            Self::Cli(error) => error.render(),
+            Self::Client(error) => error.render(),
             _ => client::render(self.code(), self, ""),
         }
     }

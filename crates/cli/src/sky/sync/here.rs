@@ -1,10 +1,11 @@
 //! Files for a machine whose home directory is a folder of this computer: copied.
 
-use super::{Entry, Tree, named, record_of, recorded};
+use super::sent::{LISTED_MAX, Listed, file_of, listed, text};
+use super::{Entry, Tree, named};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -14,8 +15,8 @@ use std::path::Path;
 /// With the path of what cannot be read or written.
 pub(in crate::sky) fn send(tree: &Tree, home: &Path, place: &str) -> io::Result<()> {
     let to = home.join(place.strip_prefix('~').unwrap_or(place).trim_start_matches('/'));
-    let kept = home.join(record_of(place));
-    let sent = recorded(&fs::read(&kept).unwrap_or_default());
+    let kept = home.join(file_of(place));
+    let sent = kept_list(&kept);
     let at = |path: &Path| if path.as_os_str().is_empty() { to.clone() } else { to.join(path) };
     for (path, was) in tree.leftovers(&sent, |path| found(&at(path))) {
         // a folder in which something else is stays
@@ -25,11 +26,21 @@ pub(in crate::sky) fn send(tree: &Tree, home: &Path, place: &str) -> io::Result<
     let fresh = kept.with_extension("new");
     let noted = || {
         fs::create_dir_all(folder)?;
-        fs::write(&fresh, tree.record())?;
+        clear(&fresh)?;
+        fs::write(&fresh, text(&tree.below()))?;
         fs::rename(&fresh, &kept)
     };
     noted().map_err(|error| named(error, &kept))?;
     copy(tree, &to)
+}
+
+/// The list in a file; an empty one where there is none, or something else has taken its place.
+fn kept_list(file: &Path) -> Listed {
+    let mut kept = Vec::new();
+    let is_file = file.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    let opened = is_file.then(|| fs::File::open(file));
+    let read = opened.and_then(Result::ok).map(|opened| opened.take(LISTED_MAX).read_to_end(&mut kept));
+    if matches!(read, Some(Ok(_))) { listed(&kept) } else { Listed::new() }
 }
 
 /// What is there.

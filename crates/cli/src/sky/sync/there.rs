@@ -2,7 +2,8 @@
 //!
 //! The pod ends with the command that it serves: it waits for a lock, which that command holds until it ends, or its client is gone.
 
-use super::{Entry, Listed, Tree, record_of};
+use super::sent::{self, LISTED_MAX, Listed, file_of};
+use super::{Entry, Tree};
 use crate::archive::Pieces;
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::submit::dynamic;
@@ -13,7 +14,6 @@ use futures::StreamExt;
 use kube::ResourceExt;
 use kube::api::{AttachParams, DeleteParams, PostParams};
 use serde_json::json;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -26,8 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const START_MAX: u64 = 120;
 /// The most that is read of a file of output.
 pub(in crate::sky) const LOG_MAX: u64 = 256 << 20;
-/// The most that a machine may tell of the files it has (about a million), and of one of them; how long it may be silent meanwhile.
-const LISTED_MAX: usize = 256 << 20;
+/// The most that a machine may tell of one of its files; how long it may be silent meanwhile.
 const FIELD_MAX: usize = 64 << 10;
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// How long a command may take to begin, and how much it may say behind what it was asked for.
@@ -210,9 +209,9 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
             (if folder.is_empty() { "/" } else { folder }.to_owned(), name.to_owned())
         }
     };
-    let keeps = tree.record();
+    let keeps = sent::text(&tree.below());
     let length = keeps.len().to_string();
-    let words = ["/bin/bash", "-c", TAKES, "sky", &folder, &name, &record_of(to), &length].map(str::to_owned);
+    let words = ["/bin/bash", "-c", TAKES, "sky", &folder, &name, &file_of(to), &length].map(str::to_owned);
     let asked = AttachParams { stdin: true, stdout: true, stderr: true, ..AttachParams::default() };
     let mut process = begun(sky.pods().exec(pod, words, &asked)).await?;
     let status = process.take_status();
@@ -226,8 +225,8 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
     };
     let sends = async {
         let told = listed(&mut out).await;
-        let (sent, has) = told.map_err(|error| format!("the machine does not tell what it has: {error}"))?;
-        let before = [removals(&tree.leftovers(&sent, |path| has.get(path).cloned())), keeps].concat();
+        let (old, has) = told.map_err(|error| format!("the machine does not tell what it has: {error}"))?;
+        let before = [removals(&tree.leftovers(&old, |path| has.get(path).cloned())), keeps].concat();
         // what the machine says of it comes below
         let _ = input.write_all(&before).await;
         let has = match &tree.file {
@@ -282,17 +281,17 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
 
 /// Reads what `TAKES` tells: what was sent, and what is there.
 async fn listed(out: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Result<(Listed, Listed)> {
-    let (mut sent, mut found) = (Listed::new(), Listed::new());
+    let (mut before, mut found) = (Listed::new(), Listed::new());
     let mut held: Vec<u8> = Vec::new();
     let mut fields: Vec<Vec<u8>> = Vec::new();
     let mut piece = vec![0_u8; 64 * 1024];
-    let mut all = 0_usize;
+    let mut all = 0_u64;
     loop {
         let count = heard(out.read(&mut piece)).await?;
         if count == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended at once"));
         }
-        all = all.saturating_add(count);
+        all = all.saturating_add(count as u64);
         if all > LISTED_MAX {
             return Err(io::Error::other(format!("its list of files is larger than {} MiB", LISTED_MAX >> 20)));
         }
@@ -305,15 +304,14 @@ async fn listed(out: &mut (impl tokio::io::AsyncRead + Unpin)) -> io::Result<(Li
                 continue;
             }
             if fields.is_empty() && held.is_empty() {
-                return Ok((sent, found));
+                return Ok((before, found));
             }
             fields.push(std::mem::take(&mut held));
             if let [facts, path, points] = fields.as_slice() {
-                let path = PathBuf::from(OsStr::from_bytes(path));
                 if facts == b"." {
-                    sent = std::mem::take(&mut found);
-                } else if let Some(entry) = super::read(&String::from_utf8_lossy(facts), points) {
-                    found.insert(path, entry);
+                    before = std::mem::take(&mut found);
+                } else {
+                    found.extend(sent::entry(facts, path, points));
                 }
                 fields.clear();
             }
@@ -466,15 +464,16 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", at("link")).unwrap();
         let sent = async |only: &str| {
             let tree = Tree::list(from.path(), &mut Vec::new()).unwrap();
+            let keeps = sent::text(&tree.below());
             let mut child = tokio::process::Command::new("bash")
-                .args(["-c", TAKES, "sky", "~/w", only, &record_of("~/w"), &tree.record().len().to_string()])
+                .args(["-c", TAKES, "sky", "~/w", only, &file_of("~/w"), &keeps.len().to_string()])
                 .env("HOME", to.path())
                 .stdin(std::process::Stdio::piped())
                 .stdout(std::process::Stdio::piped())
                 .spawn()
                 .unwrap();
-            let (sent, has) = listed(child.stdout.as_mut().unwrap()).await.unwrap();
-            let before = [removals(&tree.leftovers(&sent, |path| has.get(path).cloned())), tree.record()].concat();
+            let (old, has) = listed(child.stdout.as_mut().unwrap()).await.unwrap();
+            let before = [removals(&tree.leftovers(&old, |path| has.get(path).cloned())), keeps].concat();
             let lacking: Vec<(PathBuf, Entry)> =
                 tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
             let (pieces, mut waiting) = Pieces::channel();

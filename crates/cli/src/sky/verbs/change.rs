@@ -78,7 +78,7 @@ pub(super) async fn several(verb: Verb, call: &Call) -> Done {
         if let Err(trouble) = change(verb, call, &sky, one).await {
             match trouble {
                 Trouble::Said(message) => eprintln!("{word} of cluster {} failed: {message}", one.shown()),
-                Trouble::Cli(error) => eprintln!("{word} of cluster {} failed: {}", one.shown(), error.render()),
+                Trouble::Client(error) => eprintln!("{word} of cluster {} failed: {}", one.shown(), error.render()),
             }
             code = 1;
         }

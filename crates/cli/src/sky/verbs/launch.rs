@@ -240,8 +240,7 @@ async fn shell(sky: &Sky, found: &Found) -> Option<String> {
         return Some(format!("ssh {shown}"));
     }
     let head = found.cluster.status.nodes.first()?;
-    let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
-    match found.cluster.spec.candidates.get(index)?.provider.as_str() {
+    match found.cluster.at()?.provider.as_str() {
         // the machine is a folder of this computer
         "local" => Some(format!("cd '{}' && HOME=$PWD bash -l", head.home)),
         "kubernetes" => {

@@ -134,7 +134,7 @@ mod tests {
             let file = ::sky::file::File::read(text, &Default::default(), ::sky::schema::Reader::Client, &catalogue);
             match task(&file.unwrap().tasks[0]) {
                 Err(Trouble::Said(told)) => told,
-                Err(Trouble::Cli(_)) => unreachable!(),
+                Err(Trouble::Client(_)) => unreachable!(),
                 Ok(()) => String::new(),
             }
         };

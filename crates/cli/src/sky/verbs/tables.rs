@@ -44,8 +44,7 @@ pub(super) fn autostop_shown(found: &Found) -> String {
 }
 
 pub(super) fn infra(found: &Found) -> String {
-    let index = usize::try_from(found.cluster.status.candidate).unwrap_or(0);
-    let Some(one) = found.cluster.spec.candidates.get(index) else { return "-".to_owned() };
+    let Some(one) = found.cluster.at() else { return "-".to_owned() };
     if one.region.is_empty() { one.provider.clone() } else { format!("{} ({})", one.provider, one.region) }
 }
 
