@@ -1,7 +1,7 @@
 //! API groups that another part of the process serves, as aggregated APIs do on a cluster.
 //!
-//! This server identifies the user and checks the right; the delegate has the objects. Its group is not in discovery: it can be
-//! read, not listed, watched or written.
+//! This server identifies the user and checks the right; the delegate has the objects. Its group is not in discovery: objects can be
+//! read, not listed, watched or written; some take bytes as a subresource.
 
 use crate::query::Query;
 use bytes::Bytes;
@@ -36,6 +36,17 @@ pub trait Delegate: Send + Sync {
     /// The client's answer; 404 where there is no such object, kind or subresource.
     fn text(&self, wanted: Wanted, subresource: &str, query: &Query) -> BoxFuture<'static, Result<Text, Status>> {
         let _ = query;
+        let part = format!("{}/{subresource}", wanted.plural);
+        let missing = Status::not_found(self.group(), &part, &wanted.name);
+        Box::pin(std::future::ready(Err(missing)))
+    }
+
+    /// Bytes for a subresource of an object, from a user who may `create` it; answered with text.
+    ///
+    /// # Errors
+    /// The client's answer; 404 where there is no such object, kind or subresource.
+    fn post(&self, wanted: Wanted, subresource: &str, body: Bytes) -> BoxFuture<'static, Result<Bytes, Status>> {
+        drop(body);
         let part = format!("{}/{subresource}", wanted.plural);
         let missing = Status::not_found(self.group(), &part, &wanted.name);
         Box::pin(std::future::ready(Err(missing)))

@@ -274,7 +274,7 @@ fn rows(items: &[Item]) -> Vec<Vec<String>> {
         let of_kind: Vec<&Item> = items.iter().filter(|item| item.kind == kind).collect();
         let oldest = of_kind.iter().map(|item| item.age).max()?;
         let bytes = of_kind.iter().map(|item| item.bytes).sum();
-        let (count, size) = (of_kind.len().to_string(), crate::ship::size(bytes));
+        let (count, size) = (of_kind.len().to_string(), files::size_shown(bytes));
         Some(vec![kind.as_str().to_owned(), count, size, short(oldest), kind.what().to_owned()])
     });
     rows.collect()
@@ -365,7 +365,7 @@ pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, Clien
         Format::Wide => {
             let row = |item: &Item| {
                 let (kind, name) = (item.kind.as_str().to_owned(), item.name.clone());
-                vec![kind, crate::ship::size(item.bytes), short(item.age), name]
+                vec![kind, files::size_shown(item.bytes), short(item.age), name]
             };
             output::table(&["KIND", "SIZE", "AGE", "NAME"], items.iter().map(row).collect());
         }
@@ -384,7 +384,7 @@ pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, Clien
         let listed: Vec<Value> = items.iter().map(as_json).collect();
         output::print(&json!({"items": listed, "removed": agreed && failed.is_empty()}), format);
     } else if agreed {
-        println!("removed {} items ({})", items.len().saturating_sub(failed.len()), crate::ship::size(bytes));
+        println!("removed {} items ({})", items.len().saturating_sub(failed.len()), files::size_shown(bytes));
     } else if !is_person() {
         let age = args.older_than.as_secs();
         eprintln!("nothing was removed; to remove the listed items: trainyard clean --older-than {age}s --yes");

@@ -1,6 +1,5 @@
 //! `cp`: files and folders from and to the container of a running rank, as archives through `tar` in the container.
 
-use crate::archive::Pieces;
 use crate::args::CpArgs;
 use crate::exec::{begin, outcome, running_pod, where_the_rank_runs};
 use crate::exit;
@@ -9,6 +8,7 @@ use api::foreign::visible_line;
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster};
+use files::Pieces;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::Value;
 use std::fs;
@@ -61,7 +61,7 @@ pub(crate) async fn cp(cluster: &Cluster, args: &CpArgs) -> Result<u8, ClientErr
             return Err(usage("both paths are in jobs; copy to this machine first".to_owned()));
         }
     };
-    eprintln!("{} copied, {}", ship::files(done.files), ship::size(done.bytes));
+    eprintln!("{} copied, {}", ship::files(done.files), files::size_shown(done.bytes));
     Ok(exit::OK)
 }
 

@@ -10,7 +10,6 @@
 mod say;
 
 mod apply;
-mod archive;
 pub mod args;
 mod change;
 mod choice;

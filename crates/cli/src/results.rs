@@ -1,7 +1,7 @@
 //! `run --output-dir`: a folder for what a job writes, with one folder for each of its nodes.
 
 use crate::args::RunArgs;
-use crate::ship::{files, size};
+use crate::ship::files;
 use api::object;
 use api::trainer::names::{LABEL_JOBSET_NAME, RANK_FIELD_PATH};
 use client::ClientError;
@@ -69,7 +69,7 @@ pub(crate) fn of(job: &Value) -> Option<String> {
             }
         }
     }
-    Some(format!("{} ({}, {})", folder.display(), files(count), size(bytes)))
+    Some(format!("{} ({}, {})", folder.display(), files(count), ::files::size_shown(bytes)))
 }
 
 #[cfg(test)]

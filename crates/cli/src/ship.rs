@@ -124,16 +124,19 @@ impl Bundle {
         }
         let mut largest: Vec<(&String, u64)> = self.files.iter().map(|(path, file)| (path, file.bytes)).collect();
         largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-        let told: Vec<String> =
-            largest.iter().take(TOLD_MAX).map(|(path, bytes)| format!("{path} ({})", size(*bytes))).collect();
+        let told: Vec<String> = largest
+            .iter()
+            .take(TOLD_MAX)
+            .map(|(path, bytes)| format!("{path} ({})", ::files::size_shown(*bytes)))
+            .collect();
         Err(ClientError::Usage(
             ErrorCode::CodeTooLarge,
             format!(
                 "{} is {} in {}: a cluster's pods can be sent {} (what a ConfigMap holds); the largest: {}; {INSTEAD}",
                 what.display(),
-                size(self.bytes()),
+                ::files::size_shown(self.bytes()),
                 files(self.files.len()),
-                size(BYTES_MAX),
+                ::files::size_shown(BYTES_MAX),
                 told.join(", "),
             ),
         ))
@@ -145,7 +148,7 @@ impl Bundle {
 
     /// `3 files, 1.2 KiB`.
     pub(crate) fn summary(&self) -> String {
-        format!("{}, {}", files(self.files.len()), size(self.bytes()))
+        format!("{}, {}", files(self.files.len()), ::files::size_shown(self.bytes()))
     }
 
     /// Each file's key in the ConfigMap: its path, with `_` for what a key may not have, and a number where two are alike.
@@ -216,17 +219,6 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> ClientError {
 
 pub(crate) fn files(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
-}
-
-/// Bytes for people: `12 B`, `1.5 KiB`, `3.0 MiB`.
-pub(crate) fn size(bytes: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
-    let of = |unit: u64| bytes as f64 / unit as f64;
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        1024..0x10_0000 => format!("{:.1} KiB", of(1 << 10)),
-        0x10_0000.. => format!("{:.1} MiB", of(1 << 20)),
-    }
 }
 
 #[cfg(test)]

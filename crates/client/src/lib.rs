@@ -12,6 +12,7 @@ mod error;
 pub mod home;
 mod kind;
 mod page;
+mod until;
 mod warned;
 
 pub use choice::Choice;
@@ -19,3 +20,4 @@ pub use connect::{Cluster, Where, place, pods_of, value};
 pub use error::{ClientError, is_not_served, render};
 pub use home::Home;
 pub use kind::Kind;
+pub use until::until;

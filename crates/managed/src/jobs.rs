@@ -54,6 +54,8 @@ pub struct Submission {
     pub secret: String,
     /// `cluster_name`, `cloud`, `region`, `zone`.
     pub cluster_info: Value,
+    /// The uid of the Launch that submits it; empty for none.
+    pub launch: String,
 }
 
 /// What runs around a user's script: makes the folders, keeps the output in a file and puts a prefix before its lines, hands on
@@ -141,12 +143,16 @@ impl Submission {
             annotations[CONFIGURATION] = self.configuration.as_str().into();
         }
         let ranks: Vec<Value> = (0..self.nodes).map(|rank| self.rank(rank)).collect();
+        let mut labels =
+            json!({keys::CLUSTER: self.cluster, keys::JOB: self.id.to_string(), keys::STAGE: self.stage()});
+        if !self.launch.is_empty() {
+            labels[keys::LAUNCH] = self.launch.as_str().into();
+        }
         json!({
             "apiVersion": jobset::API_VERSION, "kind": jobset::KIND,
             "metadata": {
                 "name": self.object_name(), "namespace": self.namespace,
-                "labels": {keys::CLUSTER: self.cluster, keys::JOB: self.id.to_string(), keys::STAGE: self.stage()},
-                "annotations": annotations,
+                "labels": labels, "annotations": annotations,
                 "ownerReferences": [{
                     "apiVersion": api::sky::API_VERSION, "kind": "Cluster", "name": self.cluster, "uid": self.cluster_uid,
                     "controller": true, "blockOwnerDeletion": true,

@@ -39,8 +39,9 @@ const JOBSET_CRDS: [Manifest; 1] = [crd!("jobsets.jobset.x-k8s.io", "jobset.x-k8
 
 const MPI_CRDS: [Manifest; 1] = [crd!("mpijobs.kubeflow.org", "kubeflow.org_mpijobs")];
 
-const SKY_CRDS: [Manifest; 2] = [
+const SKY_CRDS: [Manifest; 3] = [
     crd!("clusters.sky.trainyard.dev", "sky.trainyard.dev_clusters"),
+    crd!("launches.sky.trainyard.dev", "sky.trainyard.dev_launches"),
     crd!("machines.sky.trainyard.dev", "sky.trainyard.dev_machines"),
 ];
 

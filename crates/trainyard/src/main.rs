@@ -16,6 +16,7 @@ mod memory;
 mod mpi_wait;
 mod operator;
 mod parts;
+mod parts_of_files;
 mod pki;
 mod places;
 mod relay;

@@ -15,6 +15,7 @@ use crate::history::Histories;
 use crate::machines;
 use crate::memory::Work;
 use crate::parts::Part;
+use crate::parts_of_files::PartsOfFiles;
 use crate::pki::{self, PkiError};
 use crate::places::Places;
 use crate::streams::NodeStreams;
@@ -36,6 +37,7 @@ use client::home::{Home, Running};
 use driver::{Driver, Feed, Source};
 use jiff::Timestamp;
 use kube::Client;
+use launcher::Launcher;
 use listen::{bind, listen, reachable, reports_to};
 use node::evidence::Keep;
 use operator::controllers::admission::Webhook;
@@ -62,6 +64,8 @@ const COMPRESSED: usize = 1 << 20;
 const COMPRESSED_EVERY: Duration = Duration::from_millis(5);
 /// Of so many rests in a row in which the process was busy, objects are compressed in one.
 const BUSY_MAX: u32 = 5;
+/// The folder of files that launches bring along, below the home.
+const FILES: &str = "files";
 /// How long the status server may take: it answers what it has begun to, then writes what it holds back.
 const REPORTS_MAX: Duration = Duration::from_secs(11);
 
@@ -184,6 +188,9 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if controllers.wants_scheduler() {
         delegates.push(Arc::new(Places(scheduler.clone())));
     }
+    if controllers.wants_clusters() {
+        delegates.push(Arc::new(PartsOfFiles(home.root().join(FILES))));
+    }
     let database = home.root().join("store.db");
     let mut plugins = plugins(&controllers);
     if !args.no_node {
@@ -254,6 +261,13 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
             let (gpus, share) = (config.gpus.clone().unwrap_or_default(), config.share.clone());
             let controller = machines::controller(&client, home.root(), reachable(address), gpus, share, attention);
             tasks.spawn(controller.map_err(UpError::Node)?.run(stop.clone()));
+            let settings = launcher::Settings {
+                home: std::env::home_dir().unwrap_or_default(),
+                kubeconfig: home.kubeconfig(),
+                files: home.root().join(FILES),
+            };
+            let by_socket = crate::agent::client(&home.kubeconfig()).await.map_err(UpError::Node)?;
+            tasks.spawn(Launcher::new(client.clone(), by_socket, settings).run(stop.clone()));
         }
         let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
         let agent = agent(&client_of("kubelet"), config, address, source.clone(), keep).await?;

@@ -85,6 +85,17 @@ const MACHINE_COLUMNS: &[Column] = &[
     Column { about: "Where the machine stands.", ..column("Phase", "string", ".status.phase") },
     Column { about: "How long it exists.", ..AGE },
 ];
+const LAUNCH_COLUMNS: &[Column] = &[
+    Column { about: "What the user calls the cluster.", ..column("Cluster", "string", ".spec.cluster") },
+    Column { about: "What is done about it.", ..column("Phase", "string", ".status.phase") },
+    Column { about: "The number of its job.", ..column("Job", "integer", ".status.job") },
+    Column {
+        about: "What it waits for, or why it failed.",
+        priority: 1,
+        ..column("Message", "string", ".status.message")
+    },
+    Column { about: "How long it exists.", ..AGE },
+];
 
 /// Writes or checks all manifests; with `check`, a manifest that nobody would write is a fault, too.
 pub fn run(root: &Path, check: bool) -> Result<()> {
@@ -180,6 +191,7 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
         ),
         (sky_crd("Cluster", "clusters", CLUSTER_COLUMNS), object::<sky::Cluster>(types)?),
         (sky_crd("Machine", "machines", MACHINE_COLUMNS), object::<sky::Machine>(types)?),
+        (sky_crd("Launch", "launches", LAUNCH_COLUMNS), object::<sky::Launch>(types)?),
         (
             Crd {
                 group: coscheduling::GROUP,

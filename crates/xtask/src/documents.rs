@@ -90,6 +90,24 @@ const ABSENCES: &[Absence] = &[
         words: &["println!", "print!", "std::process"],
     },
     Absence {
+        says: "`files` and `offers` print nothing",
+        folder: "crates/files/src/",
+        but: &[],
+        words: &["println!", "print!", "std::process::Command"],
+    },
+    Absence {
+        says: "`files` and `offers` print nothing",
+        folder: "crates/offers/src/",
+        but: &[],
+        words: &["println!", "print!"],
+    },
+    Absence {
+        says: "`launcher` never learns",
+        folder: "crates/launcher/src/",
+        but: &[],
+        words: &["infra::", "apiserver::", "\"ssh\"", "\"kubernetes\""],
+    },
+    Absence {
         says: "`cli` never learns",
         folder: "crates/cli/src/",
         but: &[],

@@ -3,12 +3,10 @@
 use crate::args::warn;
 use crate::daemon;
 use api::object;
-use api::sky::{Cluster, ClusterNode, cluster_gvk, keys, machine_gvk};
+use api::sky::{Cluster, ClusterNode, cluster_gvk, keys, launch_gvk, machine_gvk};
 use client::{Choice, ClientError, Cluster as Connection};
-use futures::{StreamExt, TryStreamExt};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client};
 use managed::jobs::{Job, jobs};
 use managed::names::object_name;
@@ -98,6 +96,10 @@ impl Sky {
         self.api(&cluster_gvk())
     }
 
+    pub fn launches(&self) -> Api<DynamicObject> {
+        self.api(&launch_gvk())
+    }
+
     pub fn machines(&self) -> Api<DynamicObject> {
         self.api(&machine_gvk())
     }
@@ -168,7 +170,7 @@ impl Sky {
         let answers = async {
             for (cluster, name) in &names {
                 let is_well = |machine: &DynamicObject| machine.data["status"]["phase"] == "Running";
-                let said = self.until(self.machines(), name, |machine| match machine {
+                let said = client::until(self.machines(), name, |machine| match machine {
                     None => Some(false),
                     Some(one) => {
                         let is_asked =
@@ -179,7 +181,8 @@ impl Sky {
                 if !said.await? {
                     // what became of the machine becomes of its cluster
                     let is_up = |object: &DynamicObject| object.data["status"]["phase"] == "UP";
-                    self.until(self.clusters(), cluster, |object| (!object.is_some_and(is_up)).then_some(())).await?;
+                    client::until(self.clusters(), cluster, |object| (!object.is_some_and(is_up)).then_some(()))
+                        .await?;
                 }
             }
             Ok(true)
@@ -191,32 +194,5 @@ impl Sky {
     pub async fn patch(&self, name: &str, body: Value) -> Result<(), ClientError> {
         self.clusters().patch(name, &PatchParams::default(), &Patch::Merge(body)).await?;
         Ok(())
-    }
-
-    /// Waits until an object says what is asked for. The object is `None` where there is none.
-    pub async fn until<T>(
-        &self,
-        api: Api<DynamicObject>,
-        name: &str,
-        mut asked: impl FnMut(Option<&DynamicObject>) -> Option<T>,
-    ) -> Result<T, ClientError> {
-        let mut states = watch_object(api.clone(), name).boxed();
-        loop {
-            match states.try_next().await {
-                Ok(Some(state)) => {
-                    if let Some(answer) = asked(state.as_ref()) {
-                        return Ok(answer);
-                    }
-                }
-                Ok(None) => states = watch_object(api.clone(), name).boxed(),
-                // the watch is begun again by itself
-                Err(watcher::Error::WatchFailed(_) | watcher::Error::InitialListFailed(_)) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "watching an object; going on");
-                }
-            }
-        }
     }
 }

@@ -1,12 +1,12 @@
 //! What machines that are there have of GPUs, and what of them is free: for `gpus list`. Nothing is started to find out.
 
 use super::clusters::Sky;
-use super::contexts::inventory;
-use super::hand::{AtHand, region};
 use ::sky::console::Host;
 use api::object;
 use kube::api::ListParams;
 use managed::inventory::Free;
+use offers::{AtHand, region};
+use offers::{inventory, inventory_of};
 use placement::Cloud;
 
 /// Why a host of a pool says nothing of itself.
@@ -34,7 +34,7 @@ pub(super) async fn hosts(at_hand: &AtHand) -> Vec<Host> {
         None => Vec::new(),
     };
     all.extend(this_machine(at_hand, own.iter().find(|node| !node.is_of_cluster).cloned()));
-    for (context, found) in at_hand.contexts.inventory().await {
+    for (context, found) in inventory_of(&at_hand.contexts).await {
         match found {
             Ok(nodes) => all.extend(nodes.into_iter().map(|node| host(Cloud::Kubernetes, &context, node))),
             Err(why) => eprintln!("The nodes of {context} are left out: {why}"),

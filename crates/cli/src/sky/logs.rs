@@ -2,12 +2,12 @@
 
 use super::clusters::{Found, Sky};
 use super::submit::{Trouble, value_error};
-use super::sync;
 use api::foreign::visible_line;
 use api::object;
 use api::sky::ClusterPhase;
 use client::ClientError;
 use facts::{self, Piece};
+use files::there;
 use futures::io::AsyncRead;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -65,7 +65,7 @@ pub(super) async fn follow(
     let mut readers = JoinSet::new();
     let mut read: BTreeSet<String> = BTreeSet::new();
     let name = object::meta(&now.run, "name").to_owned();
-    let ended = sky.until(sky.jobsets(), &name, |object| {
+    let ended = client::until(sky.jobsets(), &name, |object| {
         let Some(object) = object else { return Some(None) };
         let run = serde_json::to_value(object).ok()?;
         let job = jobs([&run]).pop()?;
@@ -338,7 +338,7 @@ fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::other("it is no regular file"));
     }
     let mut text = Vec::new();
-    file.take(sync::there::LOG_MAX).read_to_end(&mut text)?;
+    file.take(there::LOG_MAX).read_to_end(&mut text)?;
     Ok(text)
 }
 
@@ -354,7 +354,21 @@ async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> 
     }
     let shown = found.shown();
     let read = match found.cluster.status.phase {
-        ClusterPhase::Up => sync::there::read_file(sky, found, node, file).await,
+        ClusterPhase::Up => {
+            let cluster = there::Cluster {
+                client: sky.client.clone(),
+                namespace: sky.namespace.clone(),
+                name: found.name().to_owned(),
+                uid: object::uid(&found.object).to_owned(),
+            };
+            let read = there::read_file(&cluster, node, file).await;
+            let is_cut = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() as u64 >= there::LOG_MAX);
+            read.inspect(|text| {
+                if is_cut(text) {
+                    eprintln!("{file}: only its first {} MiB are read", there::LOG_MAX >> 20);
+                }
+            })
+        }
         phase => Err(format!("the cluster is {}; `sky start {shown}` starts it", phase.as_str())),
     };
     let told = |why: &String| {

@@ -87,7 +87,7 @@ impl Entries {
         if file.exists() {
             return Err(format!("{} was not written by trainyard; remove it", file.display()));
         }
-        let pools = std::fs::read_to_string(self.home.join(super::hand::POOLS)).unwrap_or_default();
+        let pools = std::fs::read_to_string(self.home.join(offers::POOLS)).unwrap_or_default();
         let mut text = format!("{}# `sky down {shown}` removes it\n", self.first_line);
         for (rank, (id, home)) in reached.iter().enumerate() {
             let alias = if rank == 0 { shown.to_owned() } else { format!("{shown}-worker{rank}") };

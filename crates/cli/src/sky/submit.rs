@@ -1,19 +1,24 @@
 //! Launches clusters and submits jobs to them.
 
 use super::clusters::{Found, Sky};
-use super::{git, sync};
+use super::git;
+use super::words::without_values;
 use ::sky::task::Task;
 use ::sky::value::Value as Field;
-use api::sky::{ClusterNode, ClusterPhase};
-use client::ClientError;
-use jiff::Timestamp;
+use api::foreign::visible;
+use api::object;
+use api::sky::{ClusterPhase, LaunchFiles, LaunchPhase, LaunchSpec, LaunchStatus};
+use client::{ClientError, Home};
+use files::send::{Known, SendError};
+use files::{Digest, Progress, Skipped, Source, size_shown};
 use kube::api::{DynamicObject, ListParams, PostParams};
-use managed::launch::Refused;
 use managed::launch::fit::{Size, taken};
-use managed::launch::job::{Job, Setup};
+use managed::launch::{self, Refused};
 use managed::names::object_name;
+use placement::Catalogue;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Why a launch did not come to an end: what is said, as the class of SkyPilot's exception and a message.
 pub(super) enum Trouble {
@@ -87,31 +92,30 @@ enum Ready {
 pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found, Trouble> {
     let name = object_name(shown);
     let mut told = String::new();
-    let ready = sky
-        .until(sky.clusters(), &name, |object| {
-            let Some(found) = object.and_then(Found::of) else { return Some(Ready::Gone) };
-            if found.is_ending() {
-                return Some(Ready::Gone);
-            }
-            let status = &found.cluster.status;
-            if status.observed_generation < generation {
-                return None;
-            }
-            if found.cluster.spec.power == api::sky::Power::Stopped {
-                return Some(Ready::Stopped);
-            }
-            if status.phase == ClusterPhase::Up {
-                return Some(Ready::Up(Box::new(found)));
-            }
-            let failed = status.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True");
-            let is_news = status.message != told && !status.rejected.contains(&status.message);
-            if !failed && is_news && !status.message.is_empty() {
-                eprintln!("Waiting: {}", status.message);
-                told.clone_from(&status.message);
-            }
-            failed.then(|| Ready::Failed(Box::new(found)))
-        })
-        .await?;
+    let ready = client::until(sky.clusters(), &name, |object| {
+        let Some(found) = object.and_then(Found::of) else { return Some(Ready::Gone) };
+        if found.is_ending() {
+            return Some(Ready::Gone);
+        }
+        let status = &found.cluster.status;
+        if status.observed_generation < generation {
+            return None;
+        }
+        if found.cluster.spec.power == api::sky::Power::Stopped {
+            return Some(Ready::Stopped);
+        }
+        if status.phase == ClusterPhase::Up {
+            return Some(Ready::Up(Box::new(found)));
+        }
+        let failed = status.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True");
+        let is_news = status.message != told && !status.rejected.contains(&status.message);
+        if !failed && is_news && !status.message.is_empty() {
+            eprintln!("Waiting: {}", status.message);
+            told.clone_from(&status.message);
+        }
+        failed.then(|| Ready::Failed(Box::new(found)))
+    })
+    .await?;
     match ready {
         Ready::Up(found) => Ok(*found),
         Ready::Gone => Err(said(
@@ -129,7 +133,8 @@ pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found,
                 let uid = found.object["metadata"]["uid"].clone();
                 if sky.clusters().delete(&name, &kube::api::DeleteParams::default()).await.is_ok() {
                     let is_there = |object: &DynamicObject| object.metadata.uid.as_deref() == uid.as_str();
-                    sky.until(sky.clusters(), &name, |object| (!object.is_some_and(is_there)).then_some(())).await?;
+                    client::until(sky.clusters(), &name, |object| (!object.is_some_and(is_there)).then_some(()))
+                        .await?;
                 }
             }
             Err(said(
@@ -142,11 +147,11 @@ pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found,
     }
 }
 
-/// Puts the working directory and the local files of a task onto the machines.
+/// Sends the working directory and the local files of a task to the control plane, and returns what a launch says of them.
 ///
 /// # Errors
-/// A file cannot be read or written.
-pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Trouble> {
+/// A file cannot be read, or the control plane does not take it.
+pub(super) async fn send(sky: &Sky, task: &Task) -> Result<Vec<LaunchFiles>, Trouble> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let source = |path: &str| match path.strip_prefix('~') {
         Some(rest) => home.join(rest.trim_start_matches('/')),
@@ -165,78 +170,147 @@ pub(super) async fn send(sky: &Sky, found: &Found, task: &Task) -> Result<(), Tr
         }
         Some(path) => Some(source(&path.text())),
     };
-    let mut wanted: Vec<(PathBuf, String)> = Vec::new();
-    if let Some(path) = &workdir {
-        wanted.push((path.clone(), "~/sky_workdir".to_owned()));
+    let workdir = workdir.map(|path| (path, "~/sky_workdir".to_owned()));
+    let mounts = task.mounts.files.iter().map(|(target, from)| (source(from), target.clone()));
+    let known = Home::find(Sky::choice().home.as_deref()).map(|own| own.root().join(KNOWN)).unwrap_or_default();
+    let (mut skipped, mut launched, mut shown) = (Skipped::new(), Vec::new(), Shown::default());
+    for (from, to) in workdir.into_iter().chain(mounts) {
+        let failed = |error: &dyn std::fmt::Display| {
+            said("sky.exceptions.CommandError", format!("cannot copy {} to the machines: {error}", from.display()))
+        };
+        let source = Source::list(&from, &mut skipped).map_err(|error| failed(&error))?;
+        let (name, known) = (source.shown(), Known::of(&source, &known));
+        let mut progress = |now: Progress| shown.tell(now);
+        let sent = files::send(&sky.client, &sky.namespace, source, &known, &mut skipped, &mut progress).await;
+        let (_, list) = sent.map_err(|error| match error {
+            SendError::Read(error) => failed(&error),
+            SendError::Api(error) => error.into(),
+        })?;
+        let list = list.iter().map(Digest::to_string).collect();
+        launched.push(LaunchFiles { to, from: name, list });
     }
-    for (target, from) in &task.mounts.files {
-        wanted.push((source(from), target.clone()));
-    }
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let failed = |from: &str, machine: &str, error: &dyn std::fmt::Display| {
-        said("sky.exceptions.CommandError", format!("cannot copy {from} to {machine}: {error}"))
-    };
-    let mut skipped = sync::Skipped::new();
-    let mut trees: Vec<(sync::Tree, String)> = Vec::new();
-    for (from, to) in wanted {
-        let tree = sync::Tree::list(&from, &mut skipped);
-        trees.push((tree.map_err(|error| failed(&from.display().to_string(), "the machines", &error))?, to));
-    }
+    drop(held);
     skipped.sort();
     skipped.dedup();
-    skipped.iter().for_each(|line| eprintln!("{line}"));
-    let status = &found.cluster.status;
-    let is_local = found.cluster.at().is_some_and(|one| one.provider == "local");
-    if is_local && let Some((_, to)) = trees.iter().find(|(_, to)| to.starts_with('/')) {
-        // the machine is this computer: what is outside of its home is not its own
-        return Err(value_error(format!(
-            "{to}: machines of `infra: local` share this computer's folders; mount below ~/."
-        )));
-    }
-    let (here, there): (Vec<&ClusterNode>, Vec<&ClusterNode>) =
-        status.nodes.iter().partition(|node| found.is_here(node));
-    for node in here {
-        for (tree, to) in &trees {
-            sync::here::send(tree, Path::new(&node.home), to)
-                .map_err(|error| failed(&tree.shown(), &node.machine, &error))?;
-        }
-    }
-    let done = sync::there::send_all(sky, found, &there, &trees).await;
-    drop(held);
-    done.map_err(|(machine, why)| failed("the task's files", &machine, &why))
+    skipped.iter().for_each(|line| eprintln!("{}", visible(line)));
+    Ok(launched)
 }
 
-/// Submits a task as the next job of a cluster, and returns its number.
+/// The folder of what is known of files that were sent, below the home of the control plane.
+const KNOWN: &str = "known-files";
+
+/// Tells how far the sending of files is, once it has taken a while.
+#[derive(Default)]
+struct Shown(Option<Instant>);
+
+/// How long files are sent before it is told, and how often it is.
+const TOLD: Duration = Duration::from_secs(2);
+
+impl Shown {
+    fn tell(&mut self, now: Progress) {
+        let last = *self.0.get_or_insert_with(Instant::now);
+        if last.elapsed() < TOLD {
+            return;
+        }
+        self.0 = Some(Instant::now());
+        let (done, all) = (size_shown(now.bytes), size_shown(now.all_bytes));
+        eprintln!("Sending files: {done} of {all}");
+    }
+}
+
+/// Creates a launch of a task: the Secret with its variables, then the Launch. `spec` has neither cluster, task, files nor variables.
 ///
 /// # Errors
-/// The API refuses it.
-pub(super) async fn submit(
+/// The API refuses it, or a file cannot be sent.
+pub(super) async fn create(
     sky: &Sky,
-    found: &Found,
+    shown: &str,
     task: &Task,
-    setup: Setup,
-    now: Timestamp,
-) -> Result<u32, Trouble> {
-    let mut job = Job::new(&found.object, &found.cluster, found.shown(), task, setup, &user(), now)?;
-    if let Some(secret) = job.secret() {
-        let made = sky.secrets().create(&PostParams::default(), &dynamic(secret)?).await?;
-        job.read_from(made.metadata.name.unwrap_or_default());
-    }
-    let mut id = sky.jobs(found.name()).await?.last().map_or(1, |last| last.id.saturating_add(1));
-    // the name is made of the number: the second client to come takes the next one
-    loop {
-        match sky.jobsets().create(&PostParams::default(), &dynamic(job.main(id))?).await {
-            Ok(_) => break,
-            Err(kube::Error::Api(status)) if status.code == 409 => id = id.saturating_add(1),
-            Err(error) => return Err(error.into()),
+    spec: LaunchSpec,
+    catalogue: &Catalogue,
+) -> Result<String, Trouble> {
+    let files = send(sky, task).await?;
+    let variables = launch::variables(task);
+    let secret = match variables.is_empty() {
+        true => String::new(),
+        false => {
+            let secret = dynamic(launch::secret(shown, variables))?;
+            sky.secrets().create(&PostParams::default(), &secret).await?.metadata.name.unwrap_or_default()
         }
+    };
+    let spec = LaunchSpec { secret, files, user: user(), command: without_values(std::env::args()), ..spec };
+    let object = dynamic(launch::launch(shown, task, spec, catalogue))?;
+    Ok(sky.launches().create(&PostParams::default(), &object).await?.metadata.name.unwrap_or_default())
+}
+
+/// What became of a launch.
+pub(super) enum Launched {
+    /// Its job was submitted under this number; 0 where it has none.
+    Done(u32),
+    /// Nobody waits for it any more.
+    Interrupted,
+}
+
+/// Follows a launch until its job is submitted, and tells of each phase when it begins.
+///
+/// # Errors
+/// It fails, or was taken back.
+pub(super) async fn follow(
+    sky: &Sky,
+    shown: &str,
+    name: &str,
+    mut begins: impl AsyncFnMut(&LaunchStatus) -> Result<(), Trouble>,
+) -> Result<Launched, Trouble> {
+    let mut before: Option<LaunchStatus> = None;
+    let followed = async {
+        loop {
+            let status = client::until(sky.launches(), name, |object| {
+                let Some(object) = object else { return Some(None) };
+                let status = serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
+                (before.as_ref() != Some(&status)).then_some(Some(status))
+            });
+            let Some(status): Option<LaunchStatus> = status.await? else {
+                return Err(said(
+                    "sky.exceptions.ClusterDoesNotExist",
+                    format!(
+                        "Cluster '{shown}' was terminated while it was being launched: somebody ran `sky down {shown}`."
+                    ),
+                ));
+            };
+            if before.as_ref().map(|before| before.phase) != Some(status.phase) {
+                begins(&status).await?;
+            }
+            match status.phase {
+                LaunchPhase::Succeeded => return Ok(status.job),
+                LaunchPhase::Failed => {
+                    gone_again(sky, shown, &status).await?;
+                    return Err(Trouble::Said(status.message));
+                }
+                _ if status.message.is_empty() || before.as_ref().is_some_and(|one| one.message == status.message) => {}
+                LaunchPhase::Provisioning => eprintln!("Waiting: {}", visible(&status.message)),
+                _ => eprintln!("{}", visible(&status.message)),
+            }
+            before = Some(status);
+        }
+    };
+    tokio::select! {
+        job = followed => job.map(Launched::Done),
+        _ = tokio::signal::ctrl_c() => Ok(Launched::Interrupted),
     }
-    if let Some(setup) = job.setup(id) {
-        sky.jobsets().create(&PostParams::default(), &dynamic(setup)?).await?;
-    }
-    Ok(id)
+}
+
+/// Waits until a cluster of which nothing was ever there is gone, after its launch has failed.
+async fn gone_again(sky: &Sky, shown: &str, status: &LaunchStatus) -> Result<(), ClientError> {
+    let is_left = |found: &Found| {
+        let read = &found.cluster.status;
+        let is_failed = read.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True");
+        object::uid(&found.object) == status.cluster_uid && is_failed && read.launched_at.is_empty()
+    };
+    client::until(sky.clusters(), &object_name(shown), |object| {
+        (!object.and_then(Found::of).is_some_and(|found| is_left(&found))).then_some(())
+    })
+    .await?;
+    Ok(())
 }
 
 pub(super) fn dynamic(object: Value) -> Result<DynamicObject, Trouble> {

@@ -1,12 +1,13 @@
 //! The commands of `sky` as clap has them, for completion in shells and for man pages. Command lines are read by the `sky` crate.
 
 use super::clusters::Sky;
-use super::hand::AtHand;
 use crate::complete::soon;
 use ::sky::commands::{Kind, Param, commands, meaning};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
+use client::Home;
+use placement::Catalogue;
 use std::path::PathBuf;
 
 /// Leaks the text: clap needs `'static` strings, and the process ends after it answers.
@@ -133,7 +134,8 @@ fn cluster_of(words: impl IntoIterator<Item = String>) -> Option<String> {
 /// Values for `--infra`: this machine, pools, contexts.
 fn places() -> Vec<CompletionCandidate> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let at_hand = AtHand::of(&home, None);
+    let own = Home::find(None).map(|own| own.kubeconfig()).unwrap_or_default();
+    let at_hand = offers::observe(&home, None, &own, &Catalogue::default());
     let pools = at_hand.pools.iter().map(|pool| format!("ssh/{pool}"));
     let contexts = at_hand.contexts.all.iter().map(|context| format!("k8s/{context}"));
     std::iter::once("local".to_owned()).chain(pools).chain(contexts).map(CompletionCandidate::new).collect()

@@ -1,8 +1,6 @@
 //! What `sky check` tries: it connects to the hosts of pools by SSH, and asks the API servers of contexts for their version and whether
 //! you may create pods. It changes nothing there. Each try has a time limit.
 
-use super::contexts::client;
-use super::hand::{AtHand, POOLS};
 use ::sky::commands::Call;
 use ::sky::pools::{self, Host};
 use api::foreign::visible_line;
@@ -10,6 +8,8 @@ use futures::StreamExt;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
+use offers::client;
+use offers::{AtHand, POOLS};
 use placement::Cloud;
 use std::path::Path;
 use std::process::Stdio;

@@ -10,14 +10,15 @@ mod show;
 mod tables;
 
 use super::clusters::{Found, Sky};
-use super::hand::AtHand;
 use super::logs;
 use super::submit::Trouble;
 use super::words::as_typed;
 use ::sky::commands::Call;
 use ::sky::console::{Host, Prepared, Printed, World, prepared};
+use ::sky::value::Map;
 use api::foreign::visible;
 use api::sky::{ClusterPhase, Power};
+use offers::AtHand;
 use std::io::{IsTerminal, Write};
 
 /// A job, or a cluster, that is not there.
@@ -58,6 +59,15 @@ impl Verb {
     }
 }
 
+/// What a launch is told of beside its task.
+pub(super) struct Around {
+    pub at_hand: AtHand,
+    /// Settings of `--config`.
+    pub given: Option<Map>,
+    /// The folder of price lists that `--catalog` names.
+    pub catalog: Option<String>,
+}
+
 /// How a command ends early.
 enum End {
     Trouble(Trouble),
@@ -90,7 +100,7 @@ pub(super) fn look(call: &Call, world: &World<'_>, at_hand: &mut AtHand) {
         return;
     }
     if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        runtime.block_on(at_hand.look_at_contexts(&list));
+        runtime.block_on(offers::look_at_contexts(at_hand, &list));
         runtime.shutdown_background();
     }
 }
@@ -107,7 +117,7 @@ pub(super) fn look_for_gpus(call: &Call, at_hand: &AtHand) -> Vec<Host> {
 }
 
 /// Carries out a command, and returns the exit code.
-pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, at_hand: AtHand) -> u8 {
+pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, around: Around) -> u8 {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -117,7 +127,7 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, at_hand: AtH
     };
     let done = runtime.block_on(async {
         match verb {
-            Verb::Launch => launch::launch(call, world, at_hand).await,
+            Verb::Launch => launch::launch(call, world, around).await,
             Verb::Exec => launch::exec(call, world).await,
             Verb::Status => show::status(call, world).await,
             Verb::Queue => show::queue(call).await,

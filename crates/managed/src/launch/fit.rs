@@ -17,6 +17,11 @@ pub struct Size {
 }
 
 impl Size {
+    /// What both have.
+    pub fn least(self, other: Self) -> Self {
+        Self { cpus: self.cpus.min(other.cpus), memory: self.memory.min(other.memory) }
+    }
+
     /// Of one Node, by its `status.allocatable`.
     #[expect(clippy::cast_precision_loss, reason = "sizes of one machine")]
     pub fn allocatable(has: &serde_json::Value) -> Self {

@@ -1,12 +1,11 @@
-//! The objects of a task's job on a cluster: a JobSet for its `run`, one before it for its `setup`, and a Secret with its variables.
+//! The objects of a task's job on a cluster: a JobSet for its `run`, and one before it for its `setup`.
 
 use super::fit::fits;
 use super::{Refused, gpus};
 use crate::jobs::Submission;
-use api::object;
-use api::sky::{API_VERSION, Cluster, keys};
+use api::sky::{Cluster, Launch};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sky::resources::Resources;
 use sky::task::Task;
 
@@ -21,9 +20,7 @@ pub enum Setup {
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     submission: Submission,
-    object: &'a Value,
     cluster: &'a Cluster,
-    variables: Map<String, Value>,
     setup: Option<String>,
 }
 
@@ -42,8 +39,6 @@ impl<'a> Job<'a> {
         now: Timestamp,
     ) -> Result<Self, Refused> {
         let each = fits(cluster, shown, task, None)?;
-        let fields = task.envs.iter().chain(task.secrets.values.iter());
-        let variables = fields.map(|(name, value)| (name.text(), Value::String(value.text()))).collect();
         let (script, configuration) = match setup {
             Setup::LeftOut => (None, String::new()),
             Setup::As(configuration) => (task.setup.clone(), configuration),
@@ -67,29 +62,14 @@ impl<'a> Job<'a> {
             }),
             ..Submission::on(object, 0, u32::try_from(task.num_nodes).unwrap_or(1))
         };
-        Ok(Self { submission, object, cluster, variables, setup: script })
+        Ok(Self { submission, cluster, setup: script })
     }
 
-    /// The Secret with its variables, to be created before the rest; `None` if it has no variables.
-    pub fn secret(&self) -> Option<Value> {
-        if self.variables.is_empty() {
-            return None;
-        }
-        let name = object::meta(self.object, "name");
-        let owner =
-            json!({"apiVersion": API_VERSION, "kind": "Cluster", "name": name, "uid": object::uid(self.object)});
-        Some(json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {
-                "generateName": format!("{name}-env-"), "labels": {keys::CLUSTER: name}, "ownerReferences": [owner],
-            },
-            "stringData": self.variables,
-        }))
-    }
-
-    /// Sets the name of the Secret that was created.
-    pub fn read_from(&mut self, secret: String) {
-        self.submission.secret = secret;
+    /// Of a launch: under the launch's uid, with the variables of its Secret.
+    pub fn of(mut self, launch: &Launch) -> Self {
+        self.submission.secret.clone_from(&launch.spec.secret);
+        self.submission.launch = launch.metadata.uid.clone().unwrap_or_default();
+        self
     }
 
     /// The JobSet of its `run`; `id` is the job's number on the cluster.

@@ -1,24 +1,32 @@
 //! Works out what a launch creates: from a task and the places that were found for it, a Cluster and the JobSets of the task's job.
 //!
 //! The caller (a command, a reconciler, a server) observes the world and creates the objects. [`places`] lists where the machines may be,
-//! [`cluster`] makes the Cluster, [`fit`] checks whether an existing cluster will do, and [`job`] makes the objects of the job.
+//! [`cluster`] makes the Cluster, [`fit`] checks whether an existing cluster will do, and [`job`] makes the objects of the job. [`step`] says
+//! what to do next about a launch, from its first moment to its last.
 
+mod at_hand;
 pub mod fit;
 pub mod job;
 mod pod;
+pub mod step;
 pub mod unmet;
 
+pub use at_hand::{AtHand, Contexts, MAKES, find};
 pub use pod::pod;
 
 use self::fit::{Size, size_asked};
 use crate::jobs::{NAME, RESOURCES};
 use crate::names::object_name;
-use api::sky::{API_VERSION, Accelerators, Candidate, PodOptions, keys};
+use api::sky::{API_VERSION, Accelerators, Candidate, Launch, LaunchSpec, PodOptions, keys};
 use placement::{Catalogue, Cloud};
 use serde_json::{Value, json};
 use sky::console::Planned;
+use sky::file::File;
+use sky::mounts::Mounts;
 use sky::resources::Resources;
-use sky::task::Task;
+use sky::schema::Reader;
+use sky::secrets::Secrets;
+use sky::task::{Given, Task};
 use sky::value::{Map, Value as Field};
 
 /// The most places that are tried: a Cluster holds no more.
@@ -145,6 +153,57 @@ pub fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, by: &By<'_>
             "user": by.user, "command": by.command,
         },
     })
+}
+
+/// The variables of a task's jobs, which belong into a Secret; empty where it has none.
+pub fn variables(task: &Task) -> serde_json::Map<String, Value> {
+    let fields = task.envs.iter().chain(task.secrets.values.iter());
+    fields.map(|(name, value)| (name.text(), Value::String(value.text()))).collect()
+}
+
+/// The Secret of a launch that is to be created, which is to name it.
+pub fn secret(shown: &str, variables: serde_json::Map<String, Value>) -> Value {
+    let name = object_name(shown);
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {
+            "generateName": format!("{name}-env-"), "labels": {keys::CLUSTER: name, keys::VARIABLES: "true"},
+        },
+        "stringData": variables,
+    })
+}
+
+/// A Launch of a task: without what belongs into a Secret or comes from files of the client. `spec` has all but cluster and task.
+pub fn launch(shown: &str, task: &Task, spec: LaunchSpec, catalogue: &Catalogue) -> Value {
+    let (mounts, secrets, envs) = (Mounts { files: Vec::new(), ..task.mounts.clone() }, Secrets::default(), Map::new());
+    let bare = Task { workdir: None, envs, secrets, mounts, ..task.clone() };
+    let spec = LaunchSpec { cluster: shown.to_owned(), task: Field::Map(bare.write(catalogue)).to_json(), ..spec };
+    let name = object_name(shown);
+    json!({
+        "apiVersion": API_VERSION, "kind": "Launch",
+        "metadata": {
+            "generateName": format!("{name}-"), "labels": {keys::CLUSTER: name}, "finalizers": [keys::LEDGER],
+        },
+        "spec": spec,
+    })
+}
+
+/// The task of a Launch.
+///
+/// # Errors
+/// It is none.
+pub fn task_of(launch: &Launch, catalogue: &Catalogue) -> Result<Task, Refused> {
+    let text = launch.spec.task.to_string();
+    let read = File::read(&text, &Given::default(), Reader::Server, catalogue);
+    let wrong = |message: String| Refused::new("ValueError", message);
+    let file = read
+        .map_err(|error| wrong(format!("spec.task of launch {} is no task: {}", launch.spec.cluster, error.message)))?;
+    match <[Task; 1]>::try_from(file.tasks) {
+        Ok([task]) => Ok(task),
+        Err(tasks) => {
+            Err(wrong(format!("spec.task of launch {} holds {} tasks, not 1", launch.spec.cluster, tasks.len())))
+        }
+    }
 }
 
 /// A digest of what a task sets up (its machines, variables and `setup`): equal for equal configurations.

@@ -33,10 +33,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("facts", &["api", "client", "diagnose", "view"]),
     ("node", &["api", "clock", "removal"]),
     ("fetch", &[]),
+    ("files", &["api", "client"]),
+    ("offers", &["api", "managed", "placement", "sky"]),
     ("infra", &["api", "clock", "managed", "placement", "removal", "sky"]),
+    ("launcher", &["api", "files", "managed", "offers", "placement", "sky"]),
     // tier 3
     ("operator", &["api", "driver", "managed", "plan", "reconcile", "workloads"]),
-    ("cli", &["api", "client", "diagnose", "facts", "managed", "placement", "sky", "view"]),
+    ("cli", &["api", "client", "diagnose", "facts", "files", "managed", "offers", "placement", "sky", "view"]),
     (
         "trainyard",
         &[
@@ -47,8 +50,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "clock",
             "driver",
             "fetch",
+            "files",
             "infra",
             "kinds",
+            "launcher",
             "managed",
             "merge",
             "node",

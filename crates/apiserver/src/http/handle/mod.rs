@@ -392,12 +392,17 @@ impl Server {
 
 /// Asks the delegate that answers for the group.
 async fn delegated(delegate: &dyn Delegate, ask: &Ask, path: Path) -> Result<Response<Body>, Status> {
-    let is_get = ask.method == Method::GET && !path.watch && !path.name.is_empty() && path.rest.is_empty();
-    if !is_get {
+    let is_object = !path.watch && !path.name.is_empty() && path.rest.is_empty();
+    let is_post = ask.method == Method::POST && !path.subresource.is_empty();
+    if !is_object || !(is_post || ask.method == Method::GET) {
         return Err(no_resource());
     }
     let Path { version, namespace, plural, name, subresource, .. } = path;
     let wanted = Wanted { version, namespace, plural, name };
+    if is_post {
+        let text = delegate.post(wanted, &subresource, ask.body.text().clone()).await?;
+        return Ok(response(200, "text/plain", text));
+    }
     if !subresource.is_empty() {
         let text = delegate.text(wanted, &subresource, &ask.query).await?;
         let mut answer = response(200, "text/plain", Bytes::new());

@@ -9,8 +9,8 @@ use crate::sky::ssh::Entries;
 use crate::sky::submit::{self, Trouble, value_error};
 use ::sky::commands::Call;
 use api::object;
-use api::sky::{ClusterPhase, Power, keys};
-use kube::api::DeleteParams;
+use api::sky::{ClusterPhase, LaunchSpec, LaunchStatus, Power, keys};
+use kube::api::{DeleteParams, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
 pub(super) async fn several(verb: Verb, call: &Call) -> Done {
@@ -54,7 +54,20 @@ pub(super) async fn several(verb: Verb, call: &Call) -> Done {
     }
     let sky = Sky::connect().await?;
     let all = sky.all().await?;
-    let (found, unknown) = if everything { (unnamed(all, call), Vec::new()) } else { named(all, &names) };
+    let mut ended = Vec::new();
+    if verb == Verb::Down {
+        let is_meant = |launch: &LaunchSpec| match everything {
+            true => call.is_set("all_users") || launch.user == submit::user(),
+            false => names.contains(&launch.cluster),
+        };
+        ended = end_unmade(&sky, &all, is_meant).await?;
+        ended.iter().for_each(|name| say(format!("Terminating cluster {name}...done.")));
+    }
+    let (found, mut unknown) = if everything { (unnamed(all, call), Vec::new()) } else { named(all, &names) };
+    unknown.retain(|name| !ended.contains(name));
+    if found.is_empty() && unknown.is_empty() && !ended.is_empty() {
+        return Ok(0);
+    }
     if !unknown.is_empty() {
         say(format!("Cluster(s) not found: {}.", unknown.join(", ")));
     }
@@ -95,13 +108,14 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
             if call.is_set("purge") {
                 sky.patch(&name, json!({"metadata": {"annotations": {keys::PURGE: "true"}}})).await?;
             }
+            end_launches(sky, &name).await?;
             let uid = object::uid(&found.object).to_owned();
             match sky.clusters().delete(&name, &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 other => drop(other?),
             }
             if !detached {
-                sky.until(sky.clusters(), &name, |object| {
+                client::until(sky.clusters(), &name, |object| {
                     let same = object.is_some_and(|object| object.metadata.uid.as_deref() == Some(&*uid));
                     (!same).then_some(())
                 })
@@ -114,7 +128,7 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
             sky.patch(&name, json!({"spec": {"power": "Stopped"}})).await?;
             if !detached {
                 let generation = generation(sky.find(&shown).await?);
-                let stopped = sky.until(sky.clusters(), &name, |object| {
+                let stopped = client::until(sky.clusters(), &name, |object| {
                     let Some(found) = object.and_then(Found::of).filter(|found| !found.is_ending()) else {
                         return Some(false);
                     };
@@ -176,4 +190,55 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// A launch that is under way.
+struct UnderWay {
+    object: DynamicObject,
+    spec: LaunchSpec,
+}
+
+/// Launches that are under way, of one cluster or of all.
+async fn under_way(sky: &Sky, cluster: Option<&str>) -> Result<Vec<UnderWay>, Trouble> {
+    let wanted = cluster
+        .map_or_else(ListParams::default, |name| ListParams::default().labels(&format!("{}={name}", keys::CLUSTER)));
+    let all = sky.launches().list(&wanted).await?.into_iter().filter_map(|object| {
+        let status: LaunchStatus = serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
+        let spec = serde_json::from_value(object.data["spec"].clone()).ok()?;
+        (!status.phase.is_over()).then_some(UnderWay { object, spec })
+    });
+    Ok(all.collect())
+}
+
+/// Takes a launch back, and waits until it is gone.
+async fn take_back(sky: &Sky, launch: &DynamicObject) -> Result<(), Trouble> {
+    let name = launch.metadata.name.clone().unwrap_or_default();
+    match sky.launches().delete(&name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        other => drop(other?),
+    }
+    let is_it = |object: &DynamicObject| object.metadata.uid == launch.metadata.uid;
+    client::until(sky.launches(), &name, |object| (!object.is_some_and(is_it)).then_some(())).await?;
+    Ok(())
+}
+
+/// Takes back the launches of a cluster that are under way: none of them makes it anew.
+async fn end_launches(sky: &Sky, cluster: &str) -> Result<(), Trouble> {
+    for launch in under_way(sky, Some(cluster)).await? {
+        take_back(sky, &launch.object).await?;
+    }
+    Ok(())
+}
+
+/// Takes back launches whose clusters are not made yet, and returns what their users call those.
+async fn end_unmade(sky: &Sky, made: &[Found], is_meant: impl Fn(&LaunchSpec) -> bool) -> Result<Vec<String>, Trouble> {
+    let mut ended = Vec::new();
+    for launch in under_way(sky, None).await? {
+        let shown = &launch.spec.cluster;
+        if is_meant(&launch.spec) && !made.iter().any(|found| found.shown() == shown) {
+            take_back(sky, &launch.object).await?;
+            ended.push(shown.clone());
+        }
+    }
+    Ok(ended)
 }

@@ -1,26 +1,24 @@
 //! `launch` and `exec`: a cluster where there is none, files, and a job.
 
-use super::autostop::{autostop, held, holding, set_autostop};
-use super::{Done, End, NOT_FOUND, confirm, missing, misused, refused, say, skipped};
+use super::autostop::autostop;
+use super::{Around, Done, End, NOT_FOUND, confirm, missing, misused, refused, say};
 use crate::sky::clusters::{Found, Sky};
-use crate::sky::hand::AtHand;
 use crate::sky::logs;
 use crate::sky::ssh::Entries;
-use crate::sky::submit::{self, Trouble, size, value_error};
-use crate::sky::words::{as_typed, without_values};
+use crate::sky::submit::{self, Launched, Trouble, size, value_error};
+use crate::sky::words::as_typed;
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
-use api::sky::{Candidate, ClusterPhase, Power, keys};
+use ::sky::value::Value as Field;
+use api::sky::{Candidate, LaunchPhase, LaunchSpec, LaunchStatus, Power, WhenSetUp, keys};
 use client::ClientError;
-use jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams};
 use managed::jobs::Status;
 use managed::launch::fit::{fits, taken};
-use managed::launch::job::Setup;
-use managed::launch::{self, By, unmet};
-use serde_json::json;
+use managed::launch::{self, step, unmet};
+use serde_json::Value;
 
-pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) -> Done {
+pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Done {
     let Prepared { mut task, told, source } = prepared(call, world).map_err(End::Printed)?;
     say(told.trim_end());
     let shown = call.value("cluster").unwrap_or(world.cluster).to_owned();
@@ -32,96 +30,99 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, mut at_hand: AtHand) 
     let configuration = launch::configuration(&task, world.catalogue);
     let autostop = autostop(call, Some(&task))?;
     check_workdir(&task, world)?;
+    let Around { mut at_hand, given, catalog } = around;
     let sky = Sky::connect().await?;
-    let name = managed::names::object_name(&shown);
-    let mut existing = sky.find(&shown).await?;
-    if let Some(ending) = existing.as_ref().filter(|found| found.is_ending()) {
-        say(format!("Cluster '{}' is being terminated; waiting for it to be gone.", ending.shown()));
-        sky.until(sky.clusters(), &name, |object| {
-            let ending = object.and_then(Found::of).is_some_and(|found| found.is_ending());
-            (!ending).then_some(())
-        })
-        .await?;
-        existing = sky.find(&shown).await?;
-    }
-    let is_new = existing.is_none();
-    if is_new {
-        at_hand.look(&sky).await?;
-        at_hand.look_at_contexts(&task.resources.list).await;
-        let list = &task.resources.list;
-        let is_meant = |place: &str| match place.split('/').next() {
-            Some("ssh") => list.iter().any(|one| one.infra.cloud.is_none_or(|cloud| cloud == placement::Cloud::Ssh)),
-            cloud => cloud == Some("k8s"),
-        };
-        at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
-            eprintln!("{place} is left out: {why}");
-        });
-        let around = World { nodes: &at_hand.nodes, ..*world };
-        let planned = planned(&mut task, source.as_ref(), &around).map_err(End::Printed)?;
-        say(planned.told.trim_end());
-        let launch::Places { candidates, without_effect } =
-            launch::places(&task, &planned, at_hand.kubernetes.as_ref())?;
-        tell(without_effect);
-        let place = place(candidates.first());
-        confirm(call, &format!("Launching a new cluster '{shown}'. Proceed?"))?;
-        let command = without_values(std::env::args());
-        let mut object = launch::cluster(&shown, &task, candidates, &By { user: &submit::user(), command: &command });
-        if call.is_set("retry_until_up") {
-            object["spec"]["retryUntilUp"] = true.into();
+    let mut place = String::new();
+    match sky.find(&shown).await?.filter(|found| !found.is_ending()) {
+        None => {
+            offers::look_at_hosts(&mut at_hand, &sky.client, &sky.namespace).await?;
+            offers::look_at_contexts(&mut at_hand, &task.resources.list).await;
+            let list = &task.resources.list;
+            let is_meant = |place: &str| match place.split('/').next() {
+                Some("ssh") => {
+                    list.iter().any(|one| one.infra.cloud.is_none_or(|cloud| cloud == placement::Cloud::Ssh))
+                }
+                cloud => cloud == Some("k8s"),
+            };
+            at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
+                eprintln!("{place} is left out: {why}");
+            });
+            let around = World { nodes: &at_hand.nodes, ..*world };
+            let planned = planned(&mut task, source.as_ref(), &around).map_err(End::Printed)?;
+            say(planned.told.trim_end());
+            let launch::Places { candidates, without_effect } =
+                launch::places(&task, &planned, at_hand.kubernetes.as_ref())?;
+            tell(without_effect);
+            place = self::place(candidates.first());
+            confirm(call, &format!("Launching a new cluster '{shown}'. Proceed?"))?;
         }
-        if let Some(autostop) = autostop.as_ref().filter(|autostop| autostop.is_object()) {
-            object["spec"]["autostop"] = held(autostop);
+        Some(found) => {
+            let met = fits(&found.cluster, found.shown(), &task, Some(size(&sky, &found).await?))?;
+            tell(unmet::check(&taken(&found.cluster).provider, met)?);
+            if found.cluster.spec.power == Power::Stopped {
+                confirm(call, &format!("Restarting the stopped cluster '{shown}'. Proceed?"))?;
+            }
         }
-        match sky.clusters().create(&PostParams::default(), &submit::dynamic(object)?).await {
-            Ok(_) => say(format!("⚙︎ Launching on {place}.")),
-            // somebody else launches it: theirs is as good
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error.into()),
-        }
-        existing = sky.find(&shown).await?;
     }
-    let Some(found) = existing else { return Err(missing(&sky, &shown).await.into()) };
-    let was_up = found.cluster.status.phase == ClusterPhase::Up && found.cluster.spec.power == Power::Running;
-    let met = fits(&found.cluster, found.shown(), &task, Some(size(&sky, &found).await?))?;
-    if !is_new {
-        tell(unmet::check(&taken(&found.cluster).provider, met)?);
-    }
-    let mut spec = json!({});
-    if found.cluster.spec.power == Power::Stopped {
-        confirm(call, &format!("Restarting the stopped cluster '{shown}'. Proceed?"))?;
-        spec["power"] = "Running".into();
-    }
-    if let Some(autostop) = &autostop {
-        spec["autostop"] = held(autostop);
-    }
-    sky.patch(&name, json!({"spec": spec})).await?;
-    mend(&sky, &found).await?;
-    let generation = sky.find(&shown).await?.and_then(|found| found.cluster.metadata.generation).unwrap_or(0);
-    let found = holding(&sky, &name, autostop.as_ref(), submit::up(&sky, &shown, generation)).await?;
-    say(format!("✓ Cluster launched: {shown}."));
-    Entries::here().write(&sky, &found).await?;
-    holding(&sky, &name, autostop.as_ref(), submit::send(&sky, &found, &task)).await?;
-    let is_set_up = call.is_set("fast") && was_up && {
-        let since = found.cluster.status.launched_at.parse().unwrap_or(Timestamp::MAX);
-        managed::jobs::is_set_up(&sky.jobs(found.name()).await?, &configuration, since)
+    let setup = match (call.is_set("no_setup"), call.is_set("fast")) {
+        (true, _) => WhenSetUp::Never,
+        (false, true) => WhenSetUp::UnlessDone,
+        (false, false) => WhenSetUp::Always,
     };
-    let setup = match call.is_set("no_setup") || is_set_up {
-        true => Setup::LeftOut,
-        false => Setup::As(configuration),
+    let spec = LaunchSpec {
+        setup,
+        configuration,
+        no_autostop: autostop.as_ref().is_some_and(Value::is_null),
+        autostop: autostop.and_then(|set| serde_json::from_value(set).ok()),
+        retry_until_up: call.is_set("retry_until_up"),
+        settings: given.map(|given| Field::Map(given).to_json()).unwrap_or_default(),
+        catalog: catalog.unwrap_or_default(),
+        ..LaunchSpec::default()
     };
-    if task.run.is_none() && (task.setup.is_none() || matches!(setup, Setup::LeftOut)) {
-        if let Some(autostop) = autostop {
-            set_autostop(&sky, &name, autostop).await?;
+    let name = submit::create(&sky, &shown, &task, spec, world.catalogue).await?;
+    followed(&sky, call, &shown, &name, &place).await
+}
+
+/// Follows a launch, then its job's output.
+async fn followed(sky: &Sky, call: &Call, shown: &str, name: &str, place: &str) -> Done {
+    let (mut is_told, mut is_up) = (false, call.path == "sky exec");
+    let launched = submit::follow(sky, shown, name, async |status: &LaunchStatus| {
+        if status.is_new && !is_told {
+            is_told = true;
+            say(format!("⚙︎ Launching on {place}."));
         }
+        let has_machines =
+            matches!(status.phase, LaunchPhase::Sending | LaunchPhase::Submitting | LaunchPhase::Succeeded);
+        if has_machines && !is_up {
+            is_up = true;
+            say(format!("✓ Cluster launched: {shown}."));
+            if let Some(found) = sky.find(shown).await? {
+                Entries::here().write(sky, &found).await?;
+            }
+        }
+        Ok(())
+    });
+    let id = match launched.await? {
+        Launched::Done(id) => id,
+        Launched::Interrupted => {
+            eprintln!(
+                "\n{}",
+                as_typed(&format!(
+                    "The launch on cluster '{shown}' goes on. To see how far it is: sky status {shown}; to end it: sky down {shown}"
+                ))
+            );
+            return Ok(crate::exit::INTERRUPTED);
+        }
+    };
+    let Some(found) = sky.find(shown).await? else { return Err(missing(sky, shown).await.into()) };
+    if id == 0 {
         say("Run commands not specified or empty.");
-        useful(&sky, &found, None).await;
+        if call.path != "sky exec" {
+            useful(sky, &found, None).await;
+        }
         return Ok(0);
     }
-    let id = submit::submit(&sky, &found, &task, setup, Timestamp::now()).await?;
-    if let Some(autostop) = autostop {
-        set_autostop(&sky, &name, autostop).await?;
-    }
-    submitted(&sky, call, &found, id).await
+    submitted(sky, call, &found, id).await
 }
 
 fn tell(lines: Vec<String>) {
@@ -292,23 +293,12 @@ pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
     let Some(found) = sky.find(&shown).await?.filter(|found| !found.is_ending()) else {
         return Err(missing(&sky, &shown).await.into());
     };
-    match found.cluster.status.phase {
-        ClusterPhase::Up => {}
-        ClusterPhase::Autostopping => {
-            return Err(Trouble::Said(format!(
-                "sky.exceptions.ClusterNotUpError: Cannot execute on cluster '{shown}': cluster is autostopping. Please wait for autostop to complete, then use `sky start {shown}` to restart."
-            ))
-            .into());
-        }
-        ClusterPhase::Init | ClusterPhase::Stopped => return Err(skipped(&found, "executing tasks").into()),
+    if let Some(why) = step::not_up(&shown, found.cluster.status.phase) {
+        return Err(Trouble::from(why).into());
     }
     let met = fits(&found.cluster, found.shown(), &task, None)?;
     tell(unmet::check(&taken(&found.cluster).provider, met)?);
-    submit::send(&sky, &found, &task).await?;
-    if task.run.is_none() {
-        say("Run commands not specified or empty.");
-        return Ok(0);
-    }
-    let id = submit::submit(&sky, &found, &task, Setup::LeftOut, Timestamp::now()).await?;
-    submitted(&sky, call, &found, id).await
+    let spec = LaunchSpec { on_existing: true, ..LaunchSpec::default() };
+    let name = submit::create(&sky, &shown, &task, spec, world.catalogue).await?;
+    followed(&sky, call, &shown, &name, "").await
 }

@@ -47,8 +47,10 @@ const KNOWN: [&str; 33] = [
 
 /// The settings that hold.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Settings {
+pub struct Settings {
     pub map: Option<Map>,
+    /// Those of `--config` alone.
+    pub given: Option<Map>,
     /// Keys of `~/.sky/config.yaml` that SkyPilot knows and that have no effect here.
     pub without_effect: Vec<String>,
 }
@@ -57,27 +59,8 @@ pub(super) struct Settings {
 ///
 /// # Errors
 /// For what of `--config` is no setting, or has no effect here.
-pub(super) fn settings(home: &Path, given: &[String]) -> Result<Settings, String> {
-    let path = home.join(".sky/config.yaml");
-    let mut settings = match path.exists() {
-        true => read(&path).map_err(|why| format!("~/.sky/config.yaml: {why}"))?,
-        false => None,
-    };
-    let mut without_effect = Vec::new();
-    for (key, _) in settings.iter().flat_map(Map::iter) {
-        let key = key.text();
-        if READ.contains(&&*key) {
-            continue;
-        }
-        if !KNOWN.contains(&&*key) {
-            let near = did_you_mean(&key, READ.iter().chain(&KNOWN).copied());
-            return Err(format!("~/.sky/config.yaml: `{key}` is no setting{near}"));
-        }
-        without_effect.push(key);
-    }
-    if let Some(map) = &settings {
-        check(map).map_err(|why| format!("~/.sky/config.yaml: {why}"))?;
-    }
+pub fn settings(home: &Path, given: &[String]) -> Result<Settings, String> {
+    let mut all: Option<Map> = None;
     for one in given {
         let more = match one.split_once('=') {
             Some((path, value)) if !Path::new(one).is_file() => setting(path, value)?,
@@ -91,9 +74,40 @@ pub(super) fn settings(home: &Path, given: &[String]) -> Result<Settings, String
             return Err(format!("--config {one}: `{}` has no effect here; `{known}` have.", key.text()));
         }
         check(&more).map_err(|why| format!("--config {one}: {why}"))?;
-        over(settings.get_or_insert_default(), more);
+        over(all.get_or_insert_default(), more);
     }
-    Ok(Settings { map: settings, without_effect })
+    settings_with(home, all)
+}
+
+/// The settings of a home, with given ones over them.
+///
+/// # Errors
+/// For what of `~/.sky/config.yaml` is no setting.
+pub fn settings_with(home: &Path, given: Option<Map>) -> Result<Settings, String> {
+    let path = home.join(".sky/config.yaml");
+    let mut map = match path.exists() {
+        true => read(&path).map_err(|why| format!("~/.sky/config.yaml: {why}"))?,
+        false => None,
+    };
+    let mut without_effect = Vec::new();
+    for (key, _) in map.iter().flat_map(Map::iter) {
+        let key = key.text();
+        if READ.contains(&&*key) {
+            continue;
+        }
+        if !KNOWN.contains(&&*key) {
+            let near = did_you_mean(&key, READ.iter().chain(&KNOWN).copied());
+            return Err(format!("~/.sky/config.yaml: `{key}` is no setting{near}"));
+        }
+        without_effect.push(key);
+    }
+    if let Some(map) = &map {
+        check(map).map_err(|why| format!("~/.sky/config.yaml: {why}"))?;
+    }
+    if let Some(given) = &given {
+        over(map.get_or_insert_default(), given.clone());
+    }
+    Ok(Settings { map, given, without_effect })
 }
 
 /// The types of the settings that are read.

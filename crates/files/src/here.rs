@@ -1,7 +1,7 @@
 //! Files for a machine whose home directory is a folder of this computer: copied.
 
-use super::sent::{LISTED_MAX, Listed, file_of, listed, text};
-use super::{Entry, Tree, named};
+use crate::sent::{LISTED_MAX, Listed, file_of, listed, text};
+use crate::{Entry, Store, Tree, named};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use std::fs;
@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// With the path of what cannot be read or written.
-pub(in crate::sky) fn send(tree: &Tree, home: &Path, place: &str) -> io::Result<()> {
+pub fn fill(store: &Store, tree: &Tree, home: &Path, place: &str) -> io::Result<()> {
     let to = home.join(place.strip_prefix('~').unwrap_or(place).trim_start_matches('/'));
     let kept = home.join(file_of(place));
     let sent = kept_list(&kept);
@@ -31,7 +31,7 @@ pub(in crate::sky) fn send(tree: &Tree, home: &Path, place: &str) -> io::Result<
         fs::rename(&fresh, &kept)
     };
     noted().map_err(|error| named(error, &kept))?;
-    copy(tree, &to)
+    copy(store, tree, &to)
 }
 
 /// The list in a file; an empty one where there is none, or something else has taken its place.
@@ -49,26 +49,21 @@ fn found(path: &Path) -> Option<Entry> {
     match meta.file_type() {
         kind if kind.is_dir() => Some(Entry::Folder),
         kind if kind.is_symlink() => fs::read_link(path).ok().map(Entry::Link),
-        _ => Some(super::entry(&meta)),
+        _ => Some(Entry::of_file(&meta)),
     }
 }
 
-fn copy(tree: &Tree, to: &Path) -> io::Result<()> {
+fn copy(store: &Store, tree: &Tree, to: &Path) -> io::Result<()> {
     let folder = if tree.file.is_some() { to.parent().unwrap_or(to) } else { to };
     fs::create_dir_all(folder).map_err(|error| named(error, folder))?;
     for (path, entry) in &tree.entries {
-        let source = tree.root.join(path);
         let target = if tree.file.is_some() { to.to_owned() } else { to.join(path) };
         let done = match entry {
             Entry::Folder => fs::create_dir_all(&target),
             Entry::Link(points) => link(points, &target),
-            Entry::File { .. } => file(&source, &target),
+            Entry::File { .. } => file(store, tree, path, entry, &target),
         };
-        match done {
-            // gone meanwhile
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !source.exists() => {}
-            done => done.map_err(|error| named(error, &target))?,
-        }
+        done.map_err(|error| named(error, &target))?;
     }
     Ok(())
 }
@@ -88,19 +83,18 @@ fn clear(target: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies a file by way of a new one beside it: a reader of the old one goes on with it. It has the time of change that the source had before
-/// it was read, so what is changed meanwhile is copied the next time.
-fn file(source: &Path, target: &Path) -> io::Result<()> {
-    let now = super::entry(&fs::metadata(source)?);
-    if target.symlink_metadata().is_ok_and(|held| held.is_file() && super::entry(&held) == now) {
+/// Writes a file by way of a new one beside it: a reader of the old one goes on with it. It has the time of change that the client's had
+/// before it was read, so what is changed meanwhile is sent the next time.
+fn file(store: &Store, tree: &Tree, path: &Path, wanted: &Entry, target: &Path) -> io::Result<()> {
+    if target.symlink_metadata().is_ok_and(|held| held.is_file() && Entry::of_file(&held) == *wanted) {
         return Ok(());
     }
-    let Entry::File { changed: (seconds, nanoseconds), mode, .. } = now else { return Ok(()) };
+    let Entry::File { changed: (seconds, nanoseconds), mode, .. } = *wanted else { return Ok(()) };
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let fresh = target.with_file_name(format!(".{name}.sky-sync"));
     let copied = || {
         clear(&fresh)?;
-        fs::copy(source, &fresh)?;
+        io::copy(&mut tree.file(store, path), &mut fs::File::create_new(&fresh)?)?;
         fs::set_permissions(&fresh, fs::Permissions::from_mode(mode))?;
         let changed = TimeSpec::new(seconds, nanoseconds);
         utimensat(nix::fcntl::AT_FDCWD, &fresh, &changed, &changed, UtimensatFlags::FollowSymlink)?;
@@ -112,26 +106,35 @@ fn file(source: &Path, target: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use crate::Source;
 
     #[test]
-    fn what_changes_between_the_list_and_the_copy_is_there_after_the_next_one() {
-        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fn a_place_becomes_as_it_was_listed() {
+        let (from, to, kept) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = Store::new(kept.path(), "default");
         let source = |name: &str| from.path().join(name);
-        for name in ["gone", "grows", "stays"] {
+        for name in ["gone", "stays"] {
             fs::write(source(name), "abc").unwrap();
         }
+        fs::create_dir(source("turns")).unwrap();
         std::os::unix::fs::symlink(".", source("ring")).unwrap();
-        let send = |tree: &Tree| copy(tree, to.path());
-        let list = || Tree::list(from.path(), &mut Vec::new()).unwrap();
-        let listed = list();
+        let send = || {
+            let tree = crate::send::kept(&Source::list(from.path(), &mut Vec::new()).unwrap(), &store);
+            fill(&store, &tree, to.path(), "~/w").unwrap();
+        };
+        let there = |name: &str| to.path().join("w").join(name);
+        send();
+        fs::write(there("of a job"), "result").unwrap();
+        assert_eq!(fs::read(there("stays")).unwrap(), b"abc");
+        assert_eq!(fs::read_link(there("ring")).unwrap(), Path::new("."));
         fs::remove_file(source("gone")).unwrap();
-        fs::File::options().append(true).open(source("grows")).unwrap().write_all(b"def").unwrap();
-        send(&listed).unwrap();
-        assert!(!to.path().join("gone").exists() && fs::read(to.path().join("stays")).unwrap() == b"abc");
-        assert_eq!(fs::read_link(to.path().join("ring")).unwrap(), Path::new("."));
-        send(&list()).unwrap();
-        assert_eq!(fs::read(to.path().join("grows")).unwrap(), b"abcdef");
-        assert_eq!(fs::read_dir(to.path()).unwrap().count(), 3, "nothing is left beside them");
+        fs::write(source("stays"), "abcdef").unwrap();
+        fs::remove_dir(source("turns")).unwrap();
+        fs::write(source("turns"), "a file").unwrap();
+        send();
+        assert_eq!(fs::read(there("stays")).unwrap(), b"abcdef");
+        assert!(!there("gone").exists() && there("turns").is_file() && there("of a job").is_file());
+        assert_eq!(fs::read_dir(to.path().join("w")).unwrap().count(), 4, "nothing is left beside them");
     }
 }

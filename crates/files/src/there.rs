@@ -2,30 +2,28 @@
 //!
 //! The pod ends with the command that it serves: it waits for a lock, which that command holds until it ends, or its client is gone.
 
-use super::sent::{self, LISTED_MAX, Listed, file_of};
-use super::{Entry, Tree};
-use crate::archive::Pieces;
-use crate::sky::clusters::{Found, Sky};
-use crate::sky::submit::dynamic;
+use crate::sent::{self, LISTED_MAX, Listed, file_of};
+use crate::{Entry, Pieces, Store, Tree, named};
 use api::object;
 use api::sky::{ClusterNode, keys};
 use client::ClientError;
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{AttachParams, DeleteParams, PostParams};
+use kube::api::{ApiResource, AttachParams, DeleteParams, DynamicObject, PostParams};
+use kube::{Api, Client};
 use serde_json::json;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long a pod may take to start, seconds.
 const START_MAX: u64 = 120;
 /// The most that is read of a file of output.
-pub(in crate::sky) const LOG_MAX: u64 = 256 << 20;
+pub const LOG_MAX: u64 = 256 << 20;
 /// The most that a machine may tell of one of its files; how long it may be silent meanwhile.
 const FIELD_MAX: usize = 64 << 10;
 const SILENCE_MAX: Duration = Duration::from_secs(120);
@@ -67,39 +65,61 @@ fn told(line: &str) -> String {
 /// Prints a file below the home directory.
 const READS: &str = r#"cd && exec cat -- "./$1""#;
 
+/// A cluster whose machines are reached through pods.
+#[derive(Clone)]
+pub struct Cluster {
+    pub client: Client,
+    pub namespace: String,
+    /// The name of its object.
+    pub name: String,
+    pub uid: String,
+}
+
+impl Cluster {
+    /// Pods, as they come.
+    fn untyped_pods(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &ApiResource::erase::<Pod>(&()))
+    }
+
+    /// The same for commands alone: a reader of all that a typed pod may hold costs the binary half a megabyte.
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
 /// Puts trees onto a machine, each to its path there: below the home unless it is absolute.
 ///
 /// # Errors
 /// What the machine says, or which file cannot be read.
-pub(in crate::sky) async fn send(
-    sky: &Sky,
-    found: &Found,
+async fn fill_one(
+    cluster: &Cluster,
     node: &ClusterNode,
-    trees: &[(Tree, String)],
+    store: &Store,
+    trees: &[(Arc<Tree>, String)],
 ) -> Result<(), String> {
-    let pod = start(sky, found, node).await?;
+    let pod = start(cluster, node).await?;
     let mut done = Ok(());
     for (tree, to) in trees {
-        done = one(sky, &pod, tree, to).await;
+        done = one(cluster, &pod, store, tree, to).await;
         if done.is_err() {
             break;
         }
     }
     // one that stays ends by itself
-    let _ = sky.untyped_pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
+    let _ = cluster.untyped_pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
     done
 }
 
 /// Starts the pod, and returns its name once it runs.
-async fn start(sky: &Sky, found: &Found, node: &ClusterNode) -> Result<String, String> {
+async fn start(cluster: &Cluster, node: &ClusterNode) -> Result<String, String> {
     let said = |error: ClientError| error.to_string();
     let object = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "generateName": format!("{}-files-", found.name()),
-            "labels": {keys::CLUSTER: found.name()},
+            "generateName": format!("{}-files-", cluster.name),
+            "labels": {keys::CLUSTER: cluster.name},
             "ownerReferences": [{
-                "apiVersion": api::sky::API_VERSION, "kind": "Cluster", "name": found.name(), "uid": object::uid(&found.object),
+                "apiVersion": api::sky::API_VERSION, "kind": "Cluster", "name": cluster.name, "uid": cluster.uid,
             }],
         },
         "spec": {
@@ -108,11 +128,11 @@ async fn start(sky: &Sky, found: &Found, node: &ClusterNode) -> Result<String, S
             "containers": [{"name": "files", "image": "sky", "command": ["/bin/bash", "-c", WAITS]}],
         },
     });
-    let pods = sky.untyped_pods();
-    let made =
-        pods.create(&PostParams::default(), &dynamic(object).map_err(|_| "the pod is no object".to_owned())?).await;
+    let pods = cluster.untyped_pods();
+    let object = serde_json::from_value(object).map_err(|_| "the pod is no object".to_owned())?;
+    let made = pods.create(&PostParams::default(), &object).await;
     let name = made.map_err(|error| said(error.into()))?.name_any();
-    let running = sky.until(pods.clone(), &name, |object| {
+    let running = client::until(pods.clone(), &name, |object| {
         let status = object.map(|object| &object.data["status"]);
         match status.and_then(|status| status["phase"].as_str()) {
             Some("Running") => Some(Ok(())),
@@ -145,17 +165,12 @@ async fn start(sky: &Sky, found: &Found, node: &ClusterNode) -> Result<String, S
 ///
 /// # Errors
 /// What the machine says.
-pub(in crate::sky) async fn read_file(
-    sky: &Sky,
-    found: &Found,
-    node: &ClusterNode,
-    file: &str,
-) -> Result<Option<String>, String> {
-    let pod = start(sky, found, node).await?;
+pub async fn read_file(cluster: &Cluster, node: &ClusterNode, file: &str) -> Result<Option<String>, String> {
+    let pod = start(cluster, node).await?;
     let read = async {
         let words = ["/bin/bash", "-c", READS, "sky", file].map(str::to_owned);
         let asked = AttachParams { stdin: false, stdout: true, stderr: false, ..AttachParams::default() };
-        let mut process = begun(sky.pods().exec(&pod, words, &asked)).await?;
+        let mut process = begun(cluster.pods().exec(&pod, words, &asked)).await?;
         let status = process.take_status();
         let mut text = Vec::new();
         if let Some(out) = process.stdout() {
@@ -170,7 +185,6 @@ pub(in crate::sky) async fn read_file(
             }
         }
         if text.len() as u64 >= LOG_MAX {
-            eprintln!("{file}: only its first {} MiB are read", LOG_MAX >> 20);
             return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
         }
         let status = match status {
@@ -181,7 +195,7 @@ pub(in crate::sky) async fn read_file(
         Ok(is_there.then(|| String::from_utf8_lossy(&text).into_owned()))
     };
     let done = read.await;
-    let _ = sky.untyped_pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
+    let _ = cluster.untyped_pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;
     done
 }
 
@@ -201,7 +215,7 @@ async fn heard<T>(reads: impl Future<Output = io::Result<T>>) -> io::Result<T> {
 }
 
 /// Sends one tree.
-async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> {
+async fn one(cluster: &Cluster, pod: &str, store: &Store, tree: &Arc<Tree>, to: &str) -> Result<(), String> {
     let (folder, name) = match &tree.file {
         None => (to.to_owned(), String::new()),
         Some(_) => {
@@ -213,7 +227,7 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
     let length = keeps.len().to_string();
     let words = ["/bin/bash", "-c", TAKES, "sky", &folder, &name, &file_of(to), &length].map(str::to_owned);
     let asked = AttachParams { stdin: true, stdout: true, stderr: true, ..AttachParams::default() };
-    let mut process = begun(sky.pods().exec(pod, words, &asked)).await?;
+    let mut process = begun(cluster.pods().exec(pod, words, &asked)).await?;
     let status = process.take_status();
     let (Some(mut input), Some(mut out), Some(mut err)) = (process.stdin(), process.stdout(), process.stderr()) else {
         return Err("the connection has no streams".to_owned());
@@ -238,9 +252,9 @@ async fn one(sky: &Sky, pod: &str, tree: &Tree, to: &str) -> Result<(), String> 
         };
         let lacking: Vec<(PathBuf, Entry)> =
             tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
-        let (root, file) = (tree.root.clone(), tree.file.as_ref().map(|_| PathBuf::from(&name)));
+        let (store, kept, file) = (store.clone(), tree.clone(), tree.file.as_ref().map(|_| PathBuf::from(&name)));
         let (pieces, mut waiting) = Pieces::channel();
-        let packs = tokio::task::spawn_blocking(move || pack(&root, file.as_deref(), &lacking, pieces));
+        let packs = tokio::task::spawn_blocking(move || pack(&store, &kept, file.as_deref(), &lacking, pieces));
         while let Some(piece) = waiting.recv().await {
             // what the machine says of it comes below
             if input.write_all(&piece).await.is_err() {
@@ -329,11 +343,11 @@ fn removals(gone: &[(&Path, &Entry)]) -> Vec<u8> {
 }
 
 /// Makes the archive of some of a tree's entries. `file`: what the one file is to be called.
-fn pack(root: &Path, file: Option<&Path>, entries: &[(PathBuf, Entry)], to: Pieces) -> io::Result<()> {
+fn pack(store: &Store, tree: &Tree, file: Option<&Path>, entries: &[(PathBuf, Entry)], to: Pieces) -> io::Result<()> {
     let mut archive = tar::Builder::new(to);
     archive.mode(tar::HeaderMode::Complete);
     for (path, entry) in entries {
-        let (source, name) = (root.join(path), file.unwrap_or(path));
+        let name = file.unwrap_or(path);
         let mut header = tar::Header::new_gnu();
         let packed = match entry {
             Entry::Folder => {
@@ -348,68 +362,39 @@ fn pack(root: &Path, file: Option<&Path>, entries: &[(PathBuf, Entry)], to: Piec
                 header.set_size(0);
                 archive.append_link(&mut header, name, points)
             }
-            Entry::File { .. } => pack_file(&mut archive, &source, name, header),
+            Entry::File { length, changed: (seconds, nanoseconds), mode } => {
+                let changed = format!("{seconds}.{nanoseconds:09}");
+                archive.append_pax_extensions([("mtime", changed.as_bytes())])?;
+                header.set_size(*length);
+                header.set_mode(*mode);
+                header.set_mtime(u64::try_from(*seconds).unwrap_or(0));
+                archive.append_data(&mut header, name, tree.file(store, path))
+            }
         };
         match packed {
-            // gone meanwhile
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(error),
-            packed => packed.map_err(|error| super::named(error, &source))?,
+            packed => packed.map_err(|error| named(error, path))?,
         }
     }
     archive.into_inner()?.end()
 }
 
-fn pack_file(
-    archive: &mut tar::Builder<Pieces>,
-    source: &Path,
-    name: &Path,
-    mut header: tar::Header,
-) -> io::Result<()> {
-    let opened = File::open(source)?;
-    let meta = opened.metadata()?;
-    let changed = format!("{}.{:09}", meta.mtime(), meta.mtime_nsec());
-    archive.append_pax_extensions([("mtime", changed.as_bytes())])?;
-    header.set_size(meta.len());
-    header.set_mode(meta.mode() & 0o7777);
-    header.set_mtime(u64::try_from(meta.mtime()).unwrap_or(0));
-    // what grows meanwhile is sent the next time; what shrinks has no end
-    let read = Whole { file: opened.take(meta.len()), left: meta.len() };
-    archive.append_data(&mut header, name, read)
-}
-
-/// A file that must be as long as it was.
-struct Whole {
-    file: io::Take<File>,
-    left: u64,
-}
-
-impl Read for Whole {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(buffer)?;
-        self.left = self.left.saturating_sub(count as u64);
-        if count == 0 && self.left > 0 && !buffer.is_empty() {
-            return Err(io::Error::other("it was made shorter while it was sent: run the command again"));
-        }
-        Ok(count)
-    }
-}
-
-/// Sends trees to several machines at once, and says which of them fails first.
+/// Puts trees onto several machines at once, each to its path there: below the home unless it is absolute.
 ///
 /// # Errors
-/// The machine, and what `send` says of it.
-pub(in crate::sky) async fn send_all(
-    sky: &Sky,
-    found: &Found,
-    nodes: &[&ClusterNode],
-    trees: &[(Tree, String)],
+/// The machine that failed first, and what it says.
+pub async fn fill(
+    cluster: &Cluster,
+    nodes: Vec<ClusterNode>,
+    store: &Store,
+    trees: &[(Arc<Tree>, String)],
 ) -> Result<(), (String, String)> {
-    let sends = nodes
-        .iter()
-        .map(|node| async { send(sky, found, node, trees).await.map_err(|why| (node.machine.clone(), why)) });
+    let fills = nodes.into_iter().map(|node| {
+        let (cluster, store, trees) = (cluster.clone(), store.clone(), trees.to_vec());
+        async move { fill_one(&cluster, &node, &store, &trees).await.map_err(|why| (node.machine, why)) }
+    });
     let done: Vec<Result<(), (String, String)>> =
-        futures::stream::iter(sends).buffer_unordered(AT_ONCE).collect().await;
+        futures::stream::iter(fills).buffer_unordered(AT_ONCE).collect().await;
     done.into_iter().collect()
 }
 
@@ -419,23 +404,7 @@ const AT_ONCE: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-
-    #[test]
-    fn a_file_that_changes_while_it_is_sent_is_as_long_as_was_said_or_fails() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x");
-        let read = |change: &dyn Fn(&File)| {
-            std::fs::write(&path, "0123456789").unwrap();
-            let mut whole = Whole { file: File::open(&path).unwrap().take(10), left: 10 };
-            change(&File::options().append(true).open(&path).unwrap());
-            let mut bytes = Vec::new();
-            whole.read_to_end(&mut bytes).map(|_| bytes).map_err(|error| error.to_string())
-        };
-        assert_eq!(read(&|mut file| file.write_all(b"more").unwrap()).unwrap(), b"0123456789");
-        let shorter = read(&|file| file.set_len(4).unwrap());
-        assert!(shorter.unwrap_err().contains("it was made shorter while it was sent: run the command again"));
-    }
+    use crate::Source;
 
     #[tokio::test]
     async fn a_machine_tells_what_it_has() {
@@ -454,7 +423,9 @@ mod tests {
     /// What a machine does is what these programs do: here they do it on this one.
     #[tokio::test]
     async fn only_what_differs_is_sent() {
-        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (from, to, kept) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = Store::new(kept.path(), "default");
         let at = |name: &str| from.path().join(name);
         let long = "a/".repeat(80) + "file";
         std::fs::create_dir_all(at(&long).parent().unwrap()).unwrap();
@@ -463,7 +434,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("nowhere", at("link")).unwrap();
         let sent = async |only: &str| {
-            let tree = Tree::list(from.path(), &mut Vec::new()).unwrap();
+            let tree = Arc::new(crate::send::kept(&Source::list(from.path(), &mut Vec::new()).unwrap(), &store));
             let keeps = sent::text(&tree.below());
             let mut child = tokio::process::Command::new("bash")
                 .args(["-c", TAKES, "sky", "~/w", only, &file_of("~/w"), &keeps.len().to_string()])
@@ -477,8 +448,8 @@ mod tests {
             let lacking: Vec<(PathBuf, Entry)> =
                 tree.lacking(&has).into_iter().map(|(path, entry)| (path.to_owned(), entry.clone())).collect();
             let (pieces, mut waiting) = Pieces::channel();
-            let (root, list) = (tree.root.clone(), lacking.clone());
-            let packs = tokio::task::spawn_blocking(move || pack(&root, None, &list, pieces));
+            let (store, list) = (store.clone(), lacking.clone());
+            let packs = tokio::task::spawn_blocking(move || pack(&store, &tree, None, &list, pieces));
             let mut input = child.stdin.take().unwrap();
             input.write_all(&before).await.unwrap();
             while let Some(piece) = waiting.recv().await {

@@ -3,42 +3,71 @@
 //! The machine keeps it in a file, where jobs may write, too. So it is read with a bound, and a path that leads out of its place counts for
 //! nothing.
 
-use super::{Entry, Tree};
+use crate::Entry;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// The most bytes of a machine's lists that are read: about a million files.
-pub(super) const LISTED_MAX: u64 = 256 << 20;
+pub(crate) const LISTED_MAX: u64 = 256 << 20;
 
 /// What is at a place, by the paths below it; the empty path is the place itself.
-pub(super) type Listed = BTreeMap<PathBuf, Entry>;
+pub(crate) type Listed = BTreeMap<PathBuf, Entry>;
 
 /// The file of the list, below the machine's home.
-pub(super) fn file_of(place: &str) -> String {
+pub(crate) fn file_of(place: &str) -> String {
     format!(".sky/sent/{}", api::stable::digits([place.trim_end_matches('/')]))
 }
 
+/// The first and the last field of an entry's record.
+pub(crate) fn facts(entry: &Entry) -> (String, &Path) {
+    match entry {
+        Entry::Folder => ("d 0 0.000000000 755".to_owned(), Path::new("")),
+        Entry::Link(points) => ("l 0 0.000000000 777".to_owned(), points.as_path()),
+        Entry::File { length, changed: (seconds, nanoseconds), mode } => {
+            (format!("f {length} {seconds}.{nanoseconds:09} {mode:o}"), Path::new(""))
+        }
+    }
+}
+
+/// Adds a record: three fields, a NUL behind each.
+pub(crate) fn record(to: &mut Vec<u8>, facts: &[u8], path: &Path, last: &[u8]) {
+    for field in [facts, path.as_os_str().as_bytes(), last] {
+        to.extend_from_slice(field);
+        to.push(0);
+    }
+}
+
+/// The three fields of a record.
+pub(crate) type Fields<'a> = (&'a [u8], &'a [u8], &'a [u8]);
+
+/// The records in these bytes; `None` where they end within one.
+pub(crate) fn fields(bytes: &[u8]) -> Option<Vec<Fields<'_>>> {
+    let mut all = Vec::new();
+    let mut fields = bytes.split(|byte| *byte == 0).peekable();
+    loop {
+        let first = fields.next()?;
+        if fields.peek().is_none() {
+            // behind the last NUL is nothing
+            return first.is_empty().then_some(all);
+        }
+        all.push((first, fields.next()?, fields.next()?));
+    }
+}
+
 /// The list as text: as `find` prints it there with `%y %s %T@ %m\0%P\0%l\0`.
-pub(super) fn text(listed: &Listed) -> Vec<u8> {
-    let one = |(path, entry): (&PathBuf, &Entry)| {
-        let (facts, points) = match entry {
-            Entry::Folder => ("d 0 0.000000000 755".to_owned(), Path::new("")),
-            Entry::Link(points) => ("l 0 0.000000000 777".to_owned(), points.as_path()),
-            Entry::File { length, changed: (seconds, nanoseconds), mode } => {
-                (format!("f {length} {seconds}.{nanoseconds:09} {mode:o}"), Path::new(""))
-            }
-        };
-        [facts.as_bytes(), path.as_os_str().as_bytes(), points.as_os_str().as_bytes()]
-            .map(|field| [field, &[0]].concat())
-            .concat()
-    };
-    listed.iter().flat_map(one).collect()
+pub(crate) fn text(listed: &Listed) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (path, entry) in listed {
+        let (facts, points) = facts(entry);
+        record(&mut text, facts.as_bytes(), path, points.as_os_str().as_bytes());
+    }
+    text
 }
 
 /// Reads such text. What is no entry is left out.
-pub(super) fn listed(text: &[u8]) -> Listed {
+pub(crate) fn listed(text: &[u8]) -> Listed {
     let fields: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
     let entry = |fields: &[&[u8]]| if let [facts, path, points] = fields { entry(facts, path, points) } else { None };
     fields.chunks_exact(3).filter_map(entry).collect()
@@ -46,7 +75,7 @@ pub(super) fn listed(text: &[u8]) -> Listed {
 
 /// Reads the three fields of an entry: `f 12 1700000000.1234567890 644`, a path, what a link points to. `None` where they are none, and for a
 /// path that leads out of its place.
-pub(super) fn entry(facts: &[u8], path: &[u8], points: &[u8]) -> Option<(PathBuf, Entry)> {
+pub(crate) fn entry(facts: &[u8], path: &[u8], points: &[u8]) -> Option<(PathBuf, Entry)> {
     let path = PathBuf::from(OsStr::from_bytes(path));
     if path.components().any(|part| !matches!(part, Component::Normal(_))) {
         return None;
@@ -67,40 +96,10 @@ pub(super) fn entry(facts: &[u8], path: &[u8], points: &[u8]) -> Option<(PathBuf
     Some((path, entry))
 }
 
-impl Tree {
-    /// What is at its place once it is sent.
-    pub(super) fn below(&self) -> Listed {
-        let place = PathBuf::new();
-        match &self.file {
-            Some(_) => self.entries.values().map(|entry| (place.clone(), entry.clone())).collect(),
-            None => std::iter::once((place, Entry::Folder)).chain(self.entries.clone()).collect(),
-        }
-    }
-
-    /// What has to go before the tree is sent, deepest first: what was sent before, is there as it was sent (`has`), and was deleted here, or
-    /// has become a folder or is none any more.
-    pub(super) fn leftovers<'a>(
-        &self,
-        sent: &'a Listed,
-        has: impl Fn(&Path) -> Option<Entry>,
-    ) -> Vec<(&'a Path, &'a Entry)> {
-        let below = self.below();
-        let is_left = |(path, was): &(&PathBuf, &Entry)| {
-            let goes = match below.get(*path) {
-                Some(now) => (*now == Entry::Folder) != (**was == Entry::Folder),
-                // a file that is ignored now was not deleted
-                None => self.file.is_some() || self.root.join(path).symlink_metadata().is_err(),
-            };
-            goes && has(path).as_ref() == Some(was)
-        };
-        sent.iter().rev().filter(is_left).map(|(path, was)| (path.as_path(), was)).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Skipped;
     use super::*;
+    use crate::{Skipped, Source, Tree};
     use std::fs;
 
     #[test]
@@ -111,7 +110,7 @@ mod tests {
         for name in ["model/x", "data", "kept", "changed", "log"] {
             fs::write(at(name), name).unwrap();
         }
-        let list = || Tree::list(folder.path(), &mut Skipped::new()).unwrap();
+        let list = || Source::list(folder.path(), &mut Skipped::new()).unwrap().tree;
         let sent = listed(&text(&list().below()));
         assert_eq!(sent.get(Path::new("")), Some(&Entry::Folder));
         assert_eq!(sent.get(Path::new("data")), list().entries.get(Path::new("data")));
@@ -129,7 +128,7 @@ mod tests {
         };
         assert_eq!(gone(&list()), ["model/x", "model", "data"]);
         // the place itself is a file by now
-        let one = Tree::list(&at("kept"), &mut Skipped::new()).unwrap();
+        let one = Source::list(&at("kept"), &mut Skipped::new()).unwrap().tree;
         assert_eq!(gone(&one), ["model/x", "model", "log", "kept", "data", ""]);
         assert_eq!(listed(&text(&one.below())).into_keys().collect::<Vec<_>>(), [PathBuf::new()]);
     }

@@ -11,7 +11,7 @@ const PIECE: usize = 256 * 1024;
 const PIECES: usize = 8;
 
 /// The archive of one thread, written in pieces that another task sends.
-pub(crate) struct Pieces {
+pub struct Pieces {
     to: mpsc::Sender<Vec<u8>>,
     held: Vec<u8>,
     sent: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Pieces {
 
 impl Pieces {
     /// Where the archive is written, and where its pieces come out.
-    pub(crate) fn channel() -> (Self, mpsc::Receiver<Vec<u8>>) {
+    pub fn channel() -> (Self, mpsc::Receiver<Vec<u8>>) {
         let (to, pieces) = mpsc::channel(PIECES);
         (Self { to, held: Vec::with_capacity(PIECE), sent: 0 }, pieces)
     }
@@ -28,7 +28,7 @@ impl Pieces {
     ///
     /// # Errors
     /// Nobody takes the pieces any more.
-    pub(crate) fn end(mut self) -> io::Result<()> {
+    pub fn end(mut self) -> io::Result<()> {
         let rest = self.sent.next_multiple_of(RECORD).saturating_sub(self.sent);
         self.write_all(&vec![0; rest])?;
         self.flush()

@@ -1,0 +1,120 @@
+//! What machines are at hand, and which of them a task may have.
+
+use super::{Places, Refused, places};
+use placement::{Catalogue, Cloud, FreeNode};
+use sky::check::PathKind;
+use sky::console::{World, planned};
+use sky::resources::Resources;
+use sky::task::Task;
+use sky::value::Map;
+
+/// Where machines are made.
+pub const MAKES: [Cloud; 3] = [Cloud::Local, Cloud::Ssh, Cloud::Kubernetes];
+
+/// What is at hand, and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AtHand {
+    /// This machine, hosts of pools, and nodes of Kubernetes clusters.
+    pub nodes: Vec<FreeNode>,
+    /// Names of pools.
+    pub pools: Vec<String>,
+    pub contexts: Contexts,
+    /// `kubernetes` of `~/.sky/config.yaml`.
+    pub kubernetes: Option<Map>,
+    /// Places that are set up and of no use: their names in `infra`, and why.
+    pub unusable: Vec<(String, String)>,
+    /// Clouds that may be used, in the order in which they are tried.
+    pub enabled: Vec<Cloud>,
+}
+
+/// The contexts of the kubeconfig.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contexts {
+    pub all: Vec<String>,
+    /// Those that may be used where nobody names one, in the order in which they are tried.
+    pub allowed: Vec<String>,
+}
+
+impl Contexts {
+    /// Also allows those contexts that alternatives of a task name.
+    pub fn narrow(&mut self, list: &[Resources]) {
+        let named = list.iter().filter(|one| one.infra.cloud == Some(Cloud::Kubernetes));
+        for name in named.filter_map(|one| one.infra.region.clone()) {
+            if self.all.contains(&name) && !self.allowed.contains(&name) {
+                self.allowed.push(name);
+            }
+        }
+    }
+
+    /// Whether any of these alternatives may be on Kubernetes.
+    pub fn are_meant(list: &[Resources]) -> bool {
+        list.iter().any(|one| one.infra.cloud.is_none_or(|cloud| cloud == Cloud::Kubernetes))
+    }
+}
+
+/// Where the machines of a task may be. Files of the client do not count: the task has none any more.
+///
+/// # Errors
+/// Nothing meets what the task asks for.
+pub fn find(task: &mut Task, at_hand: &AtHand, catalogue: &Catalogue, folder: &str) -> Result<Places, Refused> {
+    let world = World {
+        catalogue,
+        catalogue_folder: folder,
+        enabled: &at_hand.enabled,
+        makes: &MAKES,
+        nodes: &at_hand.nodes,
+        hosts: &[],
+        pools: &at_hand.pools,
+        contexts: &at_hand.contexts.all,
+        unusable: &at_hand.unusable,
+        tried: &[],
+        read: &|path| Err(format!("{path} is a file of the client")),
+        path: &|_| PathKind::Folder,
+        variable: &|_| None,
+        cluster: "",
+    };
+    let planned = planned(task, None, &world).map_err(|printed| {
+        let (class, message) =
+            printed.err.trim_end().split_once(": ").unwrap_or(("ValueError", printed.err.trim_end()));
+        Refused::new(class, message)
+    })?;
+    places(task, &planned, at_hand.kubernetes.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sky::infra::Infra;
+
+    #[test]
+    fn a_context_that_is_named_is_allowed() {
+        let mut contexts = Contexts { all: vec!["a".into(), "b".into()], allowed: vec!["b".into()] };
+        let on = |infra: &str| Resources { infra: Infra::read(infra).unwrap(), ..Resources::default() };
+        contexts.narrow(&[on("k8s/a"), on("k8s/none")]);
+        assert_eq!(contexts.allowed, ["b", "a"]);
+        assert!(Contexts::are_meant(&[on("k8s")]) && !Contexts::are_meant(&[on("ssh")]));
+    }
+
+    #[test]
+    fn a_task_gets_this_machine_or_a_reason() {
+        let node = FreeNode {
+            cloud: Cloud::Local,
+            region: String::new(),
+            is_known: true,
+            cpus: 2.0,
+            memory: 8.0,
+            accelerator: None,
+        };
+        let at_hand = AtHand { nodes: vec![node], enabled: vec![Cloud::Local], ..AtHand::default() };
+        let catalogue = Catalogue::default();
+        let of = |text: &str| {
+            let read = sky::File::read(text, &sky::Given::default(), sky::Reader::Server, &catalogue).unwrap();
+            let [mut task] = <[Task; 1]>::try_from(read.tasks).unwrap();
+            find(&mut task, &at_hand, &catalogue, "")
+        };
+        let found = of("{run: date, resources: {cpus: 1+}}").unwrap();
+        assert_eq!(found.candidates.iter().map(|one| one.provider.as_str()).collect::<Vec<_>>(), ["local"]);
+        let refused = of("{run: date, resources: {cpus: 64}}").unwrap_err();
+        assert_eq!(refused.class, "sky.exceptions.ResourcesUnavailableError");
+    }
+}

@@ -1,0 +1,308 @@
+//! A launch, step by step: what to do about it next, given what is there.
+//!
+//! All that is remembered is in the Launch object, and each step may be done twice: a crash between a step and the note of it leaves a
+//! Launch whose next step is the same again. A Cluster made for a launch carries the launch's uid, and so does its job.
+
+use super::Refused;
+use super::fit::{Size, fits};
+use crate::jobs::{Job, is_set_up};
+use api::object;
+use api::sky::{Autostop, Cluster, ClusterPhase, Launch, LaunchPhase, LaunchStatus, Power, WhenSetUp, keys};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sky::task::Task;
+use std::collections::BTreeSet;
+
+/// How long the setting of a launch waits for the launch's next step before idleness counts, seconds.
+const HELD: i64 = 30 * 60;
+
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub launch: &'a Launch,
+    /// The task of the launch.
+    pub task: &'a Task,
+    /// The Cluster of its name, as the API has it and as it was read.
+    pub cluster: Option<(&'a Value, &'a Cluster)>,
+    /// What the cluster's machines have at least, if it is known.
+    pub size: Option<Size>,
+    /// The jobs of the cluster.
+    pub jobs: &'a [Job],
+    pub now: Timestamp,
+}
+
+/// What to do about a launch next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing until the launch is deleted.
+    Rest,
+    /// Nothing until the launch or its cluster changes. The status says what is waited for.
+    Wait(LaunchStatus),
+    /// Look for places, and make a Cluster of the launch's name.
+    Place,
+    /// Patch the Cluster so that it comes up, delete those of its Machines that are lost, and note that the launch is about it ([`taken`]).
+    Take {
+        patch: Value,
+        /// Whether the machines are set up for the task.
+        is_set_up: bool,
+    },
+    /// Put the launch's files onto the machines, then [`sent`].
+    Send,
+    /// Submit the job unless it was, set when the cluster stops by itself, then [`submitted`].
+    Submit,
+    /// Write this status.
+    Note(LaunchStatus),
+    /// Delete the Cluster: nothing of it was ever there.
+    Abandon,
+    /// Remove the launch's finalizer.
+    Release,
+}
+
+/// Whether a Cluster was made for this launch.
+fn is_made_for(cluster: &Value, launch: &Launch) -> bool {
+    object::annotation(cluster, keys::LAUNCH).is_some_and(|uid| Some(uid) == launch.metadata.uid.as_deref())
+}
+
+fn is_failed(cluster: &Cluster) -> bool {
+    cluster.status.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True")
+}
+
+/// What to do next.
+pub fn step(seen: &Seen<'_>) -> Step {
+    let Seen { launch, cluster, .. } = *seen;
+    let status = &launch.status;
+    if launch.metadata.deletion_timestamp.is_some() {
+        let is_ours = launch.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == keys::LEDGER);
+        return if is_ours { Step::Release } else { Step::Rest };
+    }
+    let is_its = |object: &Value| object::uid(object) == status.cluster_uid && !object::is_terminating(object);
+    match status.phase {
+        LaunchPhase::Succeeded => Step::Rest,
+        LaunchPhase::Failed => {
+            // of a cluster of which nothing was ever there no record stays
+            let never_was = cluster
+                .is_some_and(|(object, read)| is_its(object) && is_failed(read) && read.status.launched_at.is_empty());
+            if never_was { Step::Abandon } else { Step::Rest }
+        }
+        LaunchPhase::Pending => pending(seen),
+        LaunchPhase::Provisioning | LaunchPhase::Sending | LaunchPhase::Submitting => {
+            match cluster.filter(|(object, _)| is_its(object)) {
+                None => fail(seen, &ended(launch)),
+                Some((_, read)) if status.phase == LaunchPhase::Provisioning => provisioning(seen, read),
+                Some(_) if status.phase == LaunchPhase::Sending => Step::Send,
+                Some(_) => Step::Submit,
+            }
+        }
+    }
+}
+
+fn ended(launch: &Launch) -> Refused {
+    let shown = &launch.spec.cluster;
+    Refused::new(
+        "sky.exceptions.ClusterDoesNotExist",
+        format!("Cluster '{shown}' was terminated while it was being launched: somebody ran `sky down {shown}`."),
+    )
+}
+
+/// Before the launch is about a Cluster.
+fn pending(seen: &Seen<'_>) -> Step {
+    let Seen { launch, task, cluster, size, .. } = *seen;
+    let shown = &launch.spec.cluster;
+    let Some((object, read)) = cluster.filter(|(object, _)| !object::is_terminating(object)) else {
+        if launch.spec.on_existing {
+            let why = Refused::new("sky.exceptions.ClusterDoesNotExist", format!("Cluster '{shown}' does not exist."));
+            return fail(seen, &why);
+        }
+        return match cluster {
+            None => Step::Place,
+            Some(_) => waits(launch, &format!("Cluster '{shown}' is being terminated; waiting for it to be gone.")),
+        };
+    };
+    if let Err(why) = fits(read, shown, task, if launch.spec.on_existing { None } else { size }) {
+        return fail(seen, &why);
+    }
+    if launch.spec.on_existing {
+        if let Some(why) = not_up(shown, read.status.phase) {
+            return fail(seen, &why);
+        }
+        return Step::Take { patch: json!({}), is_set_up: false };
+    }
+    let was_up = read.status.phase == ClusterPhase::Up && read.spec.power == Power::Running;
+    let since = read.status.launched_at.parse().unwrap_or(Timestamp::MAX);
+    let is_set_up = launch.spec.setup == WhenSetUp::UnlessDone
+        && was_up
+        && !is_made_for(object, launch)
+        && is_set_up(seen.jobs, &launch.spec.configuration, since);
+    let mut patch = json!({});
+    if read.spec.power == Power::Stopped {
+        patch["spec"]["power"] = "Running".into();
+    }
+    match (launch.spec.no_autostop, held(launch, seen.now)) {
+        (true, _) => patch["spec"]["autostop"] = Value::Null,
+        (false, Some(held)) => patch["spec"]["autostop"] = held,
+        (false, None) => {}
+    }
+    Step::Take { patch, is_set_up }
+}
+
+/// Why a command that needs a cluster that runs is not carried out.
+pub fn not_up(shown: &str, phase: ClusterPhase) -> Option<Refused> {
+    let message = match phase {
+        ClusterPhase::Up => return None,
+        ClusterPhase::Autostopping => format!(
+            "Cannot execute on cluster '{shown}': cluster is autostopping. Please wait for autostop to complete, then use `sky start {shown}` to restart."
+        ),
+        ClusterPhase::Init | ClusterPhase::Stopped => {
+            let hint = match phase {
+                ClusterPhase::Init => format!(
+                    " Wait for a launch to finish, or use this command to try to transition the cluster to UP: sky start {shown}"
+                ),
+                _ => String::new(),
+            };
+            format!(
+                "Executing tasks: skipped for cluster '{shown}' (status: {}). It is only allowed for UP and AUTOSTOPPING clusters.{hint}",
+                phase.as_str()
+            )
+        }
+    };
+    Some(Refused::new("sky.exceptions.ClusterNotUpError", message))
+}
+
+/// Until the Cluster is up.
+fn provisioning(seen: &Seen<'_>, cluster: &Cluster) -> Step {
+    let launch = seen.launch;
+    let (shown, status) = (&launch.spec.cluster, &cluster.status);
+    if status.observed_generation < launch.status.cluster_generation {
+        return waits(launch, "");
+    }
+    if cluster.spec.power == Power::Stopped {
+        let why = Refused::new(
+            "sky.exceptions.ClusterNotUpError",
+            format!("Cluster '{shown}' was stopped while it was being launched: `sky start {shown}` starts it again."),
+        );
+        return fail(seen, &why);
+    }
+    if status.phase == ClusterPhase::Up {
+        return next(launch, if launch.spec.files.is_empty() { LaunchPhase::Submitting } else { LaunchPhase::Sending });
+    }
+    if is_failed(cluster) {
+        let tried = status.rejected.join("\n  ");
+        let why = Refused::new(
+            "sky.exceptions.ResourcesUnavailableError",
+            format!(
+                "Failed to provision all possible launchable resources. Tried:\n  {tried}\nTo keep retrying until the cluster is up, use the `--retry-until-up` flag."
+            ),
+        );
+        return fail(seen, &why);
+    }
+    // what was tried in vain is told when all is
+    let is_rejected = status.rejected.contains(&status.message);
+    waits(launch, if is_rejected { "" } else { &status.message })
+}
+
+fn waits(launch: &Launch, message: &str) -> Step {
+    Step::Wait(LaunchStatus { message: message.to_owned(), ..launch.status.clone() })
+}
+
+fn next(launch: &Launch, phase: LaunchPhase) -> Step {
+    Step::Note(LaunchStatus { phase, message: String::new(), ..launch.status.clone() })
+}
+
+fn fail(seen: &Seen<'_>, why: &Refused) -> Step {
+    Step::Note(failed(seen.launch, &why.to_string(), seen.now))
+}
+
+/// The status of a launch that will not come to a job.
+pub fn failed(launch: &Launch, message: &str, now: Timestamp) -> LaunchStatus {
+    LaunchStatus {
+        phase: LaunchPhase::Failed,
+        message: message.to_owned(),
+        ended_at: now.to_string(),
+        ..launch.status.clone()
+    }
+}
+
+/// The status of a launch that is about this Cluster from now on, as the API has it after the patch.
+pub fn taken(launch: &Launch, cluster: &Value, is_set_up: bool) -> LaunchStatus {
+    LaunchStatus {
+        phase: LaunchPhase::Provisioning,
+        message: String::new(),
+        cluster_uid: object::uid(cluster).to_owned(),
+        cluster_generation: cluster["metadata"]["generation"].as_i64().unwrap_or(0),
+        is_new: is_made_for(cluster, launch),
+        is_set_up,
+        ..launch.status.clone()
+    }
+}
+
+/// The status of a launch whose files are on the machines.
+pub fn sent(launch: &Launch) -> LaunchStatus {
+    LaunchStatus { phase: LaunchPhase::Submitting, message: String::new(), ..launch.status.clone() }
+}
+
+/// The status of a launch whose job was submitted under this number; 0 where it has none.
+pub fn submitted(launch: &Launch, job: u32, now: Timestamp) -> LaunchStatus {
+    LaunchStatus {
+        phase: LaunchPhase::Succeeded,
+        message: String::new(),
+        job,
+        ended_at: now.to_string(),
+        ..launch.status.clone()
+    }
+}
+
+/// The job of a launch, if it was submitted.
+pub fn job_of<'a>(launch: &Launch, jobs: &'a [Job]) -> Option<&'a Job> {
+    let uid = launch.metadata.uid.as_deref().unwrap_or_default();
+    jobs.iter().find(|job| object::label(&job.run, keys::LAUNCH) == Some(uid))
+}
+
+/// How long a launch that is over stays for its client to read, seconds.
+const READ_FOR: i64 = 600;
+
+/// Whether a launch is of no more use: it is over, its client has read how it ended, and its cluster is gone or was launched again since. The
+/// last one of a cluster stays, and with it the files that the cluster's machines have.
+pub fn is_left(launch: &Launch, all: &[Launch], clusters: &BTreeSet<String>, now: Timestamp) -> bool {
+    let ended = |launch: &Launch| launch.status.ended_at.parse::<Timestamp>().ok();
+    let Some(at) = ended(launch).filter(|_| launch.status.phase.is_over()) else { return false };
+    let uid = &launch.status.cluster_uid;
+    let is_newer = |other: &&Launch| {
+        other.status.cluster_uid == *uid
+            && other.status.phase == LaunchPhase::Succeeded
+            && ended(other).is_some_and(|other| other > at)
+    };
+    now > api::time::later_secs(at, READ_FOR) && (!clusters.contains(uid) || all.iter().any(|other| is_newer(&other)))
+}
+
+fn autostop(autostop: &Autostop, since: Timestamp) -> Value {
+    let with = Autostop { since: since.to_string(), ..autostop.clone() };
+    serde_json::to_value(with).unwrap_or_default()
+}
+
+/// When the cluster stops by itself while machines are made and files are sent: a launch that comes to no job leaves a cluster that stops
+/// by itself all the same, and no cluster stops before its job is there.
+pub fn held(launch: &Launch, now: Timestamp) -> Option<Value> {
+    let set = launch.spec.autostop.as_ref()?;
+    Some(autostop(set, api::time::later_secs(now, HELD)))
+}
+
+/// When the cluster stops by itself once the job was submitted: idleness counts from now on.
+pub fn set(launch: &Launch, now: Timestamp) -> Option<Value> {
+    launch.spec.autostop.as_ref().map(|set| autostop(set, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_counts_later() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut launch = Launch::default();
+        assert_eq!(held(&launch, now), None);
+        launch.spec.autostop = Some(Autostop { down: true, ..Autostop::default() });
+        let held = held(&launch, now).unwrap();
+        assert_eq!(held, json!({"idleMinutes": 0, "down": true, "since": "1970-01-01T00:30:00Z"}));
+        assert_eq!(set(&launch, now).unwrap()["since"], "1970-01-01T00:00:00Z");
+    }
+}
