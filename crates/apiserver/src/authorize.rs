@@ -5,23 +5,32 @@ use resource::admission::Objects;
 use resource::status::Status;
 use resource::{Ask, User};
 
-/// `resource`: the plural name, with its subresource (`pods/log`).
-///
-/// `fields`: the field selector of a list or watch.
-///
+/// A request for a resource, as [`Ask::Resource`] has it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ResourceAsk<'a> {
+    pub verb: &'a str,
+    pub group: &'a str,
+    /// The plural name.
+    pub resource: &'a str,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// The field selector of a list or watch.
+    pub fields: &'a str,
+}
+
 /// # Errors
 /// 403, in upstream's words.
-#[expect(clippy::too_many_arguments, reason = "the attributes of one request")]
-pub(crate) fn may(
-    core: &Core,
-    user: &User,
-    verb: &str,
-    group: &str,
-    resource: &str,
-    namespace: &str,
-    name: &str,
-    fields: &str,
-) -> Result<(), Status> {
+pub(crate) fn may(core: &Core, user: &User, ask: &ResourceAsk<'_>) -> Result<(), Status> {
+    let ResourceAsk { verb, group, resource, subresource, namespace, name, fields } = *ask;
+    let joined;
+    let resource = match subresource {
+        "" => resource,
+        sub => {
+            joined = format!("{resource}/{sub}");
+            &joined
+        }
+    };
     let request = Ask::Resource { verb, group, resource, namespace, name, fields };
     let list = |group: &str, plural: &str, namespace: &str| Objects::list(core, group, plural, namespace);
     if core.access.allows(user, &request, &list).is_some() {

@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::handle::Ask as Incoming;
-use crate::authorize;
+use crate::authorize::{self, ResourceAsk};
 use crate::field_selector::FieldSelector;
 use crate::route::Path;
 use resource::admission::Objects;
@@ -28,25 +28,8 @@ impl Server {
         let fields = if selects { ask.query.text("fieldSelector") } else { "" };
         let selected = if name.is_empty() { selected_name(fields) } else { String::new() };
         let name = if name.is_empty() { &selected } else { name };
-        let resource = if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
-        authorize::may(&self.core, &ask.user, verb, group, &resource, namespace, name, fields)
-    }
-
-    /// # Errors
-    /// 403, in upstream's words.
-    #[expect(clippy::too_many_arguments, reason = "the attributes of one request")]
-    pub(crate) fn authorize_resource(
-        &self,
-        user: &User,
-        verb: &str,
-        group: &str,
-        plural: &str,
-        subresource: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), Status> {
-        let resource = if subresource.is_empty() { plural.to_owned() } else { format!("{plural}/{subresource}") };
-        authorize::may(&self.core, user, verb, group, &resource, namespace, name, "")
+        let ask_for = ResourceAsk { verb, group, resource: plural, subresource, namespace, name, fields };
+        authorize::may(&self.core, &ask.user, &ask_for)
     }
 
     /// # Errors

@@ -4,8 +4,9 @@ use super::Server;
 use super::answer::{Body, response};
 use super::handle::Ask;
 use super::{proxy, upgrade};
+use crate::authorize::{self, ResourceAsk};
 use crate::query::{Manner, Query};
-use crate::registry::{Target, internal};
+use crate::registry::{Review, Target, internal};
 use crate::streams::{self, LogOptions, Socket, StreamKind, StreamOptions};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -85,8 +86,9 @@ impl Server {
     /// 403 where the user may not create the subresource.
     fn may_connect(&self, ask: &Ask, target: &Target) -> Result<(), Status> {
         let Target { namespace, name, subresource, .. } = target;
-        let allowed = self.authorize_resource(&ask.user, "create", "", "pods", subresource, namespace, name);
-        allowed.map_err(|_| Status::forbidden("", "pods", name, ""))
+        let created =
+            ResourceAsk { verb: "create", resource: "pods", subresource, namespace, name, ..ResourceAsk::default() };
+        authorize::may(&self.core, &ask.user, &created).map_err(|_| Status::forbidden("", "pods", name, ""))
     }
 
     /// Lets policies judge a connection to a pod, by its options as an object; whether there is such a pod is looked at later.
@@ -118,7 +120,8 @@ impl Server {
             }
         }
         let manner = Manner { dry_run: false, given: None };
-        self.core.admit_body(target, Operation::Connect, &options, &ask.user, &manner, &mut Vec::new())
+        let review = Review { target, operation: Operation::Connect, old: None, user: &ask.user, manner };
+        self.core.admit_body(&review, &options, &mut Vec::new())
     }
 
     /// The pod's node must exist. Where it does not, upstream says that a *pod* of the node's name is not found.

@@ -7,7 +7,10 @@ use crate::decode::{self, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::WriteOptions;
 use crate::registry::scale::{text, view};
-use crate::registry::{Answer, Attempt, Call, Object, PatchKind, Target, enforce_namespace, other_uid, same_revision};
+use crate::registry::{
+    Answer, Attempt, Call, Object, PatchKind, Pruned, Review, Target, Tracked, enforce_namespace, other_uid,
+    same_revision,
+};
 use crate::table;
 use api::field::{Error, Path};
 use http::{Method, Response};
@@ -220,7 +223,7 @@ impl Server {
                 .map_err(|error| crate::registry::apply_refused(&error))?;
         }
         // an apply that does not mention the replicas leaves them to whom they are
-        let takes_over = apply && body["spec"].get("replicas").is_some();
+        let takes_over = if apply && body["spec"].get("replicas").is_some() { Tracked::Yes } else { Tracked::No };
         let other_name = |scale: &Value| {
             let named = api::object::meta(scale, "name");
             let why = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
@@ -284,8 +287,10 @@ impl Server {
             let mut wanted = wanted;
             self.core.in_namespace(target)?;
             enforce_namespace(&mut wanted, target)?;
-            let manner = options.manner(Operation::Update);
-            self.core.mutate_body(target, Operation::Update, &mut wanted, Some(&scale), &ask.user, &manner)?;
+            let operation = Operation::Update;
+            let manner = options.manner(operation);
+            let review = Review { target, operation, old: Some(&scale), user: &ask.user, manner };
+            self.core.mutate_body(&review, &mut wanted)?;
             if let Some(refusal) = other_name(&wanted) {
                 return Err(refusal);
             }
@@ -309,7 +314,7 @@ impl Server {
             set(&mut new, text(paths, "specReplicasPath"), replicas.into());
             // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.
             let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-            self.core.replace(&call, new, &entry, takes_over, false)
+            self.core.replace(&call, new, &entry, takes_over, Pruned::No)
         };
         let answer = self.core.run(self.may_take_long(ask, target), attempt).await;
         let answer = answer.map_err(|status| status.with_warnings(&warnings))?;

@@ -4,8 +4,7 @@ mod evaluation;
 mod mutating;
 mod validating;
 
-use crate::query::Manner;
-use crate::registry::{Core, Target, listed};
+use crate::registry::{Core, Review, Target, listed};
 use api::object::Gvk;
 use api::selector::Selector;
 use merge::cel::{Attributes, Authorizer, Question, Subject};
@@ -193,15 +192,8 @@ struct Unconfigured {
 impl Core {
     /// What a request is to policies; `None`: none may decide about its kind, so that nobody can lock himself out of changing
     /// policies.
-    fn policy_facts<'a>(
-        &self,
-        target: &'a Target,
-        operation: Operation,
-        object: Option<&'a Value>,
-        old: Option<&'a Value>,
-        user: &User,
-        manner: &Manner<'_>,
-    ) -> Option<Facts<'a>> {
+    fn policy_facts<'a>(&self, review: &Review<'a>, object: Option<&'a Value>) -> Option<Facts<'a>> {
+        let Review { target, operation, old, user, manner } = *review;
         let resource = &target.served.resource;
         if resource.group == GROUP && resource.plural.contains("admissionpolic") {
             return None;

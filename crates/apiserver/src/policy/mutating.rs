@@ -6,14 +6,13 @@
 use super::evaluation::Evaluation;
 use super::{Facts, GROUP, Unconfigured, items, kind_asked, text};
 use crate::decode;
-use crate::query::{FieldValidation, Manner};
+use crate::query::FieldValidation;
 use crate::registry::write::bounded;
-use crate::registry::{Core, Target, internal};
+use crate::registry::{Core, Review, Target, internal};
 use api::object::Gvk;
 use merge::PatchError;
 use merge::cel::Computed;
-use resource::User;
-use resource::admission::{Objects, Operation};
+use resource::admission::Objects;
 use resource::status::{Cause, Status};
 use serde_json::Value;
 use std::sync::Arc;
@@ -65,15 +64,8 @@ impl Core {
     ///
     /// # Errors
     /// As [`Core::mutate_by_policies`].
-    pub(crate) fn mutate_body(
-        &self,
-        target: &Target,
-        operation: Operation,
-        body: &mut Value,
-        old: Option<&Value>,
-        user: &User,
-        manner: &Manner<'_>,
-    ) -> Result<(), Status> {
+    pub(crate) fn mutate_body(&self, review: &Review<'_>, body: &mut Value) -> Result<(), Status> {
+        let target = review.target;
         let resource = &target.served.resource;
         let gvk = kind_asked(target);
         let Some(type_name) = merge::builtin::type_name(&gvk.group, &gvk.kind) else { return Ok(()) };
@@ -84,9 +76,9 @@ impl Core {
         merge::builtin::normalize(type_name, &mut seen);
         let described = (&gvk.group, &gvk.version) == (&resource.group, &resource.version);
         let form = Form::Body { type_name, gvk, described, custom: target.served.custom.is_some() };
-        let invoked = self.run_policies(target, &form, operation, &mut seen, old, user, manner, None)?;
+        let invoked = self.run_policies(review, &form, &mut seen, None)?;
         if let Some(invoked) = &invoked {
-            self.run_policies(target, &form, operation, &mut seen, old, user, manner, Some(invoked))?;
+            self.run_policies(review, &form, &mut seen, Some(invoked))?;
             *body = seen;
         }
         Ok(())
@@ -97,34 +89,24 @@ impl Core {
     ///
     /// # Errors
     /// A policy that fails, unless it says that failures of its own are to be ignored.
-    #[expect(clippy::too_many_arguments, reason = "the facts of one request")]
     pub(crate) fn mutate_by_policies(
         &self,
-        target: &Target,
-        operation: Operation,
+        review: &Review<'_>,
         object: &mut Value,
-        old: Option<&Value>,
-        user: &User,
-        manner: &Manner<'_>,
         again: Option<&Invoked>,
     ) -> Result<Option<Invoked>, Status> {
         // of a scale policies have seen what was sent
-        if target.subresource == "scale" {
+        if review.target.subresource == "scale" {
             return Ok(None);
         }
-        self.run_policies(target, &Form::Own, operation, object, old, user, manner, again)
+        self.run_policies(review, &Form::Own, object, again)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the facts of one request")]
     fn run_policies(
         &self,
-        target: &Target,
+        review: &Review<'_>,
         form: &Form,
-        operation: Operation,
         object: &mut Value,
-        old: Option<&Value>,
-        user: &User,
-        manner: &Manner<'_>,
         again: Option<&Invoked>,
     ) -> Result<Option<Invoked>, Status> {
         let bindings = Objects::list(self, GROUP, "mutatingadmissionpolicybindings", "");
@@ -132,9 +114,7 @@ impl Core {
             return Ok(None);
         }
         let first = object.clone();
-        let Some(facts) = self.policy_facts(target, operation, Some(&first), old, user, manner) else {
-            return Ok(None);
-        };
+        let Some(facts) = self.policy_facts(review, Some(&first)) else { return Ok(None) };
         let mut failures = Vec::new();
         let mut invoked = None;
         for invocation in self.invocations(&facts, &bindings, &first, &mut failures) {
@@ -175,7 +155,7 @@ impl Core {
             Some(first) => {
                 let prefix = || api::object::meta(object, "generateName");
                 let known = [facts.name.as_str(), prefix(), "Unknown"].into_iter().find(|name| !name.is_empty());
-                Err(denied(target, known.unwrap_or_default(), first, &failures))
+                Err(denied(review.target, known.unwrap_or_default(), first, &failures))
             }
         }
     }

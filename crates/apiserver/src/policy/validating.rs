@@ -2,10 +2,8 @@
 
 use super::evaluation::Evaluation;
 use super::{GROUP, Unconfigured, items, kind_asked, text};
-use crate::query::Manner;
-use crate::registry::{Core, Target, scale};
-use resource::User;
-use resource::admission::{Objects, Operation};
+use crate::registry::{Core, Review, Target, scale};
+use resource::admission::Objects;
 use resource::status::{Cause, Status};
 use serde_json::Value;
 
@@ -66,19 +64,16 @@ impl Core {
     /// a subresource.
     pub(crate) fn admit_body(
         &self,
-        target: &Target,
-        operation: Operation,
+        review: &Review<'_>,
         body: &Value,
-        user: &User,
-        manner: &Manner<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let kind = kind_asked(target);
+        let kind = kind_asked(review.target);
         let mut body = body.clone();
         if let Some(type_name) = merge::builtin::type_name(&kind.group, &kind.kind) {
             merge::builtin::normalize(type_name, &mut body);
         }
-        let admitted = self.admit_policies(target, operation, Some(&body), None, user, manner, warnings);
+        let admitted = self.admit_policies(review, Some(&body), warnings);
         admitted.map_err(|status| status.with_warnings(warnings))
     }
 
@@ -86,17 +81,13 @@ impl Core {
     ///
     /// # Errors
     /// The first refusal, with the reason that the policy gives.
-    #[expect(clippy::too_many_arguments, reason = "the facts of one request")]
     pub(crate) fn admit_policies(
         &self,
-        target: &Target,
-        operation: Operation,
+        review: &Review<'_>,
         object: Option<&Value>,
-        old: Option<&Value>,
-        user: &User,
-        manner: &Manner<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
+        let target = review.target;
         let bindings = Objects::list(self, GROUP, "validatingadmissionpolicybindings", "");
         if bindings.is_empty() {
             return Ok(());
@@ -106,9 +97,10 @@ impl Core {
             let paths = (target.subresource == "scale").then(|| target.served.scale())??;
             scale::view(&target.served, object?, &paths, true).ok()
         };
-        let scales = (scaled(object), scaled(old));
-        let (object, old) = (scales.0.as_ref().or(object), scales.1.as_ref().or(old));
-        let Some(facts) = self.policy_facts(target, operation, object, old, user, manner) else { return Ok(()) };
+        let scales = (scaled(object), scaled(review.old));
+        let object = scales.0.as_ref().or(object);
+        let review = Review { old: scales.1.as_ref().or(review.old), ..*review };
+        let Some(facts) = self.policy_facts(&review, object) else { return Ok(()) };
         for binding in &bindings {
             let policy_name = text(&binding["spec"], "policyName");
             let Some(policy) = Objects::get(self, GROUP, "validatingadmissionpolicies", "", policy_name) else {

@@ -2,16 +2,16 @@
 
 use super::read::not_found;
 use super::write::{meta_mut, time};
-use super::{Answer, Attempt, Core, Object, Pending, Served, Target};
+use super::{Answer, Attempt, Core, Object, Pending, Review, Served, Target};
 use crate::query::{self, Manner, Query};
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
 use resource::admission::Operation;
 use resource::status::Status;
-use resource::{Deletion, User};
+use resource::{Deletion, Strategy, User};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use store::{Expect, Op, Txn};
+use store::{Entry, Expect, Op, Txn};
 
 /// What becomes of dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,177 +124,84 @@ const FOREGROUND: &str = "foregroundDeletion";
 const ORPHANS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
                        them or set propagationPolicy=Orphan to suppress this warning";
 
+/// One deletion on its way to the store.
+struct Delete<'a> {
+    core: &'a Core,
+    target: &'a Target,
+    options: &'a DeleteOptions,
+    user: &'a User,
+    entry: Arc<Entry>,
+    /// As the version of the request shows it.
+    old: Arc<Value>,
+    /// Those so far.
+    warnings: Vec<String>,
+}
+
+/// What a graceful deletion gives an object.
+#[derive(Clone, Copy)]
+struct Grace {
+    now: Timestamp,
+    secs: i64,
+    /// What an earlier deletion gave.
+    left: Option<i64>,
+    /// Whether finalizers, or its kind, hold the object back.
+    pending: bool,
+}
+
 impl Core {
     /// Deletes one object, or starts to.
     ///
     /// # Errors
     /// Whatever upstream answers.
     pub fn delete(&self, target: &Target, options: &DeleteOptions, user: &User) -> Result<Attempt, Status> {
-        let served = &target.served;
-        let resource = &served.resource;
-        let strategy = &*resource.strategy;
-        let mut warnings = options.warnings(served);
+        let warnings = options.warnings(&target.served);
         let entry = self.entry(target).ok_or_else(|| not_found(target).with_warnings(&warnings))?;
-        let old = served.present_value(&entry);
-        self.check_preconditions(target, options, &old).map_err(|status| status.with_warnings(&warnings))?;
-        if strategy.deletion() == Deletion::OwnWithDependents
-            && api::object::is_terminating(&old)
-            && !strategy.may_vanish(&old)
-        {
-            // it goes already, and nobody is asked again
-            return Ok(Attempt::Done(Answer { code: options.waiting(), object: served.present(&entry), warnings }));
+        let old = target.served.present_value(&entry);
+        let mut delete = Delete { core: self, target, options, user, entry, old, warnings };
+        delete.check_preconditions()?;
+        if delete.is_under_way() {
+            return Ok(delete.unchanged());
         }
-        let asked = match options.nameless {
-            true => &Target { name: String::new(), ..target.clone() },
-            false => target,
-        };
-        let manner = Manner { dry_run: options.dry_run, given: Some(("DeleteOptions", &options.given)) };
-        if !options.admitted {
-            self.validate(asked, Operation::Delete, None, Some(&old), user, &manner, &mut warnings)?;
-        }
-
+        delete.validate_admission()?;
         let now = self.world.now();
-        let begun = self.with_context(user, target, options.dry_run, |cx| strategy.begin_delete(cx, &old))?;
-        if let Some(mut new) = begun {
-            let meta = meta_mut(&mut new);
-            meta.insert("deletionTimestamp".to_owned(), time(now).into());
-            if strategy.deletion() == Deletion::OwnWithDependents {
-                // the old word means something else here
-                let asked = if options.cascades { Some(Propagation::Foreground) } else { options.propagation };
-                let finalizers = finalizers_for(&old, asked, false);
-                if finalizers.is_empty() {
-                    meta.remove("finalizers");
-                } else {
-                    meta.insert("finalizers".to_owned(), finalizers.into());
-                }
-            }
-            return Ok(self.marked(target, &entry, new, options, warnings));
+        match delete.begin_by_kind(now)? {
+            Some(begun) => Ok(delete.marked(begun)),
+            None => Ok(delete.before_delete(now)),
         }
-        let mut new = (*old).clone();
-        let terminating = api::object::is_terminating(&old);
-        let left = old["metadata"].get("deletionGracePeriodSeconds").and_then(Value::as_i64);
-        let grace = match left.filter(|left| terminating && *left > 0) {
-            // what its state allows is not asked again, and who does not ask for less gets what is left
-            Some(left) if strategy.graceful() => {
-                options.grace_secs.map_or(left, |asked| if asked < 0 { 1 } else { asked })
-            }
-            _ => strategy.grace_secs(&old, options.grace_secs).max(0),
-        };
-        let finalizers = if strategy.has_dependents() {
-            finalizers_for(&old, options.propagation, strategy.default_orphans())
-        } else {
-            finalizers_for(&old, Some(Propagation::Background), false)
-        };
-        let had: Vec<Value> = old["metadata"].get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-        let changed = finalizers != had;
-        {
-            let meta = meta_mut(&mut new);
-            if finalizers.is_empty() {
-                meta.remove("finalizers");
-            } else {
-                meta.insert("finalizers".to_owned(), finalizers.clone().into());
-            }
-        }
-        let pending = !finalizers.is_empty() || !strategy.may_vanish(&new);
-        let mut moved = changed;
-        if terminating {
-            // A second delete can only shorten the grace.
-            let shorter = left.is_none_or(|left| grace < left) && left != Some(0);
-            if shorter && (grace > 0 || options.grace_secs.is_some() || pending) {
-                let due = api::time::later_secs(deletion_start(&old).unwrap_or(now), grace);
-                if due < now && grace > 0 {
-                    // over by now, and still for somebody else to end
-                    mark(&mut new, api::time::earlier_secs(now, 1), 1);
-                } else {
-                    mark(&mut new, api::time::earlier_secs(due.max(now), grace), grace);
-                }
-                moved = true;
-            }
-            if grace == 0 && !pending {
-                return Ok(self.gone(target, &entry, new, options, warnings));
-            }
-            if left.is_some_and(|left| left > 0) && !shorter && !pending && !moved {
-                return Ok(Attempt::Done(Answer { code: options.waiting(), object: served.present(&entry), warnings }));
-            }
-        } else if grace > 0 {
-            mark(&mut new, now, grace);
-            moved = true;
-        } else if pending {
-            mark(&mut new, now, 0);
-            moved = true;
-        }
-        if !pending && (grace == 0 || self.vanishes(target, &new)) {
-            if strategy.graceful() && !terminating {
-                mark(&mut new, now, 0);
-                if let Some(generation) = old["metadata"].get("generation").and_then(Value::as_i64) {
-                    meta_mut(&mut new).insert("generation".to_owned(), (generation + 1).into());
-                }
-            }
-            return Ok(self.gone(target, &entry, new, options, warnings));
-        }
-        if !moved {
-            return Ok(Attempt::Done(Answer { code: options.waiting(), object: served.present(&entry), warnings }));
-        }
-        if !terminating
-            && let Some(generation) = old["metadata"].get("generation").and_then(Value::as_i64)
-            && generation > 0
-        {
-            meta_mut(&mut new).insert("generation".to_owned(), (generation + 1).into());
-        }
-        Ok(self.marked(target, &entry, new, options, warnings))
+    }
+}
+
+impl Delete<'_> {
+    fn strategy(&self) -> &dyn Strategy {
+        &*self.target.served.resource.strategy
     }
 
-    /// Stores an object whose deletion has begun.
-    fn marked(
-        &self,
-        target: &Target,
-        entry: &store::Entry,
-        mut new: Value,
-        options: &DeleteOptions,
-        warnings: Vec<String>,
-    ) -> Attempt {
-        if options.dry_run {
-            return Attempt::Done(Answer { code: options.waiting(), object: Object::Made(Arc::new(new)), warnings });
-        }
-        target.served.to_storage(&mut new);
-        let op = Op::Put {
-            bucket: target.served.bucket.clone(),
-            key: entry.key.clone(),
-            value: new,
-            expect: Expect::Revision(entry.revision),
-        };
-        let target = target.clone();
-        Attempt::Write(Box::new(Pending { txn: Txn::one(op), code: options.waiting(), warnings, reply: None, target }))
+    fn old_number(&self, field: &str) -> Option<i64> {
+        self.old["metadata"].get(field).and_then(Value::as_i64)
     }
 
-    fn check_preconditions(&self, target: &Target, options: &DeleteOptions, old: &Value) -> Result<(), Status> {
-        let kind = &target.served.resource.kind;
+    /// `storage.Preconditions.Check`: the object is the one that the client means.
+    fn check_preconditions(&self) -> Result<(), Status> {
+        let refused = match self.strategy().deletion() {
+            Deletion::Usual => self.check_usual_preconditions(),
+            Deletion::Own | Deletion::OwnWithDependents => self.check_own_preconditions(),
+        };
+        refused.map_err(|status| status.with_warnings(&self.warnings))
+    }
+
+    fn check_usual_preconditions(&self) -> Result<(), Status> {
+        let Target { served, name, .. } = self.target;
         // Upstream's store names the object: the group is the one that it stores the kind under (events: the core group).
-        let group = target.served.storage_group();
-        let conflict = |why: String| Status::conflict(group, kind, &target.name, &why);
-        let uid = api::object::uid(old);
-        let version = api::object::resource_version(old);
-        if target.served.resource.strategy.deletion() != Deletion::Usual {
-            // upstream's store for these kinds looks itself
-            let asked = [("UID", &options.uid, uid), ("ResourceVersion", &options.resource_version, version)];
-            for (what, wanted, there) in asked {
-                if let Some(wanted) = wanted.as_ref().filter(|wanted| *wanted != there) {
-                    let why = format!(
-                        "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {there}"
-                    );
-                    return Err(Status::conflict(group, &target.served.resource.plural, &target.name, &why));
-                }
-            }
-            return Ok(());
-        }
-        if let Some(wanted) = &options.uid
+        let conflict = |why: String| Status::conflict(served.storage_group(), &served.resource.kind, name, &why);
+        let (uid, version) = (api::object::uid(&self.old), api::object::resource_version(&self.old));
+        if let Some(wanted) = &self.options.uid
             && wanted != uid
         {
             return Err(conflict(format!(
                 "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
             )));
         }
-        if let Some(wanted) = &options.resource_version
+        if let Some(wanted) = &self.options.resource_version
             && wanted != version
         {
             return Err(conflict(format!(
@@ -304,24 +211,162 @@ impl Core {
         Ok(())
     }
 
-    fn gone(
-        &self,
-        target: &Target,
-        entry: &store::Entry,
-        mut last: Value,
-        options: &DeleteOptions,
-        warnings: Vec<String>,
-    ) -> Attempt {
-        let served = &target.served;
-        let resource = &served.resource;
-        let reply = (!resource.strategy.delete_returns_object()).then(|| {
-            let mut details = json!({"name": target.name, "kind": resource.plural});
-            if !resource.group.is_empty() {
-                details["group"] = resource.group.clone().into();
+    /// Upstream's store for kinds that begin their deletion themselves looks itself, in other words.
+    fn check_own_preconditions(&self) -> Result<(), Status> {
+        let Target { served, name, .. } = self.target;
+        let (uid, version) = (api::object::uid(&self.old), api::object::resource_version(&self.old));
+        let options = self.options;
+        let asked = [("UID", &options.uid, uid), ("ResourceVersion", &options.resource_version, version)];
+        for (what, wanted, there) in asked {
+            if let Some(wanted) = wanted.as_ref().filter(|wanted| *wanted != there) {
+                let why =
+                    format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {there}");
+                return Err(Status::conflict(served.storage_group(), &served.resource.plural, name, &why));
             }
-            details["uid"] = api::object::uid(&last).into();
-            json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
-        });
+        }
+        Ok(())
+    }
+
+    /// Whether the object goes already, and nobody is asked again.
+    fn is_under_way(&self) -> bool {
+        self.strategy().deletion() == Deletion::OwnWithDependents
+            && api::object::is_terminating(&self.old)
+            && !self.strategy().may_vanish(&self.old)
+    }
+
+    /// `admission.ValidationInterface.Validate`: plugins and policies may refuse the deletion, or warn of it.
+    fn validate_admission(&mut self) -> Result<(), Status> {
+        if self.options.admitted {
+            return Ok(());
+        }
+        let nameless;
+        let target = match self.options.nameless {
+            true => {
+                nameless = Target { name: String::new(), ..self.target.clone() };
+                &nameless
+            }
+            false => self.target,
+        };
+        let manner = Manner { dry_run: self.options.dry_run, given: Some(("DeleteOptions", &self.options.given)) };
+        let review = Review { target, operation: Operation::Delete, old: Some(&self.old), user: self.user, manner };
+        let admitted = self.core.validate(&review, None, &mut self.warnings);
+        admitted.map_err(|status| status.with_warnings(&self.warnings))
+    }
+
+    /// The object whose deletion its kind begins itself; `None`: its kind does not.
+    fn begin_by_kind(&self, now: Timestamp) -> Result<Option<Value>, Status> {
+        let (options, strategy) = (self.options, self.strategy());
+        let begun = self
+            .core
+            .with_context(self.user, self.target, options.dry_run, |cx| strategy.begin_delete(cx, &self.old))?;
+        let Some(mut new) = begun else { return Ok(None) };
+        meta_mut(&mut new).insert("deletionTimestamp".to_owned(), time(now).into());
+        if strategy.deletion() == Deletion::OwnWithDependents {
+            // the old word means something else here
+            let asked = if options.cascades { Some(Propagation::Foreground) } else { options.propagation };
+            set_finalizers(&mut new, finalizers_for(&self.old, asked, false));
+        }
+        Ok(Some(new))
+    }
+
+    /// `rest.BeforeDelete`: finalizers say what becomes of dependents, and the object gets its grace, or goes at once.
+    fn before_delete(self, now: Timestamp) -> Attempt {
+        let (options, strategy) = (self.options, self.strategy());
+        let mut new = (*self.old).clone();
+        let finalizers = if strategy.has_dependents() {
+            finalizers_for(&self.old, options.propagation, strategy.default_orphans())
+        } else {
+            finalizers_for(&self.old, Some(Propagation::Background), false)
+        };
+        let had = self.old["metadata"].get("finalizers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let changed = finalizers != had;
+        let is_held = !finalizers.is_empty();
+        set_finalizers(&mut new, finalizers);
+        let pending = is_held || !strategy.may_vanish(&new);
+        let left = self.old_number("deletionGracePeriodSeconds");
+        let grace = Grace { now, secs: self.grace_secs(left), left, pending };
+        if api::object::is_terminating(&self.old) { self.again(new, grace, changed) } else { self.first(new, grace) }
+    }
+
+    /// The seconds of grace that this deletion gives. `left`: those that an earlier one gave.
+    fn grace_secs(&self, left: Option<i64>) -> i64 {
+        let (strategy, asked) = (self.strategy(), self.options.grace_secs);
+        let terminating = api::object::is_terminating(&self.old);
+        match left.filter(|left| terminating && *left > 0) {
+            // what its state allows is not asked again, and who does not ask for less gets what is left
+            Some(left) if strategy.graceful() => asked.map_or(left, |asked| if asked < 0 { 1 } else { asked }),
+            _ => strategy.grace_secs(&self.old, asked).max(0),
+        }
+    }
+
+    /// The first deletion of an object.
+    fn first(self, mut new: Value, grace: Grace) -> Attempt {
+        let generation = self.old_number("generation");
+        if grace.secs > 0 || grace.pending {
+            mark(&mut new, grace.now, grace.secs);
+            set_generation(&mut new, generation.filter(|generation| *generation > 0));
+            return self.marked(new);
+        }
+        if self.strategy().graceful() {
+            mark(&mut new, grace.now, 0);
+            set_generation(&mut new, generation);
+        }
+        self.gone(new)
+    }
+
+    /// A deletion of an object that goes already: it can only shorten the grace. `changed`: it changed finalizers.
+    fn again(self, mut new: Value, grace: Grace, changed: bool) -> Attempt {
+        let Grace { now, secs, left, pending } = grace;
+        let shorter = left.is_none_or(|left| secs < left) && left != Some(0);
+        let mut moved = changed;
+        if shorter && (secs > 0 || self.options.grace_secs.is_some() || pending) {
+            let due = api::time::later_secs(deletion_start(&self.old).unwrap_or(now), secs);
+            if due < now && secs > 0 {
+                // over by now, and still for somebody else to end
+                mark(&mut new, api::time::earlier_secs(now, 1), 1);
+            } else {
+                mark(&mut new, api::time::earlier_secs(due.max(now), secs), secs);
+            }
+            moved = true;
+        }
+        if secs == 0 && !pending {
+            return self.gone(new);
+        }
+        if left.is_some_and(|left| left > 0) && !shorter && !pending && !moved {
+            return self.unchanged();
+        }
+        if !pending && self.core.vanishes(self.target, &new) {
+            return self.gone(new);
+        }
+        if moved { self.marked(new) } else { self.unchanged() }
+    }
+
+    /// The answer about an object that stays as it is for a while yet.
+    fn unchanged(self) -> Attempt {
+        let object = self.target.served.present(&self.entry);
+        Attempt::Done(Answer { code: self.options.waiting(), object, warnings: self.warnings })
+    }
+
+    /// Stores an object whose deletion has begun.
+    fn marked(self, mut new: Value) -> Attempt {
+        let Self { target, options, entry, warnings, .. } = self;
+        let code = options.waiting();
+        if options.dry_run {
+            return Attempt::Done(Answer { code, object: Object::Made(Arc::new(new)), warnings });
+        }
+        target.served.to_storage(&mut new);
+        let (bucket, key, expect) = (target.served.bucket.clone(), entry.key.clone(), entry.revision);
+        let op = Op::Put { bucket, key, value: new, expect: Expect::Revision(expect) };
+        let target = target.clone();
+        Attempt::Write(Box::new(Pending { txn: Txn::one(op), code, warnings, reply: None, target }))
+    }
+
+    /// Drops an object, whose last state is `last`.
+    fn gone(self, mut last: Value) -> Attempt {
+        let Self { target, options, entry, warnings, .. } = self;
+        let served = &target.served;
+        let strategy = &served.resource.strategy;
+        let reply = (!strategy.delete_returns_object()).then(|| success(target, &last));
         if options.dry_run {
             let object = Object::Made(Arc::new(reply.unwrap_or(last)));
             return Attempt::Done(Answer { code: 200, object, warnings });
@@ -329,7 +374,7 @@ impl Core {
         served.to_storage(&mut last);
         let (bucket, key, expect) = (served.bucket.clone(), entry.key.clone(), entry.revision);
         let mut ops = Vec::new();
-        if resource.strategy.graceful() {
+        if strategy.graceful() {
             // upstream writes that the grace is over, and deletes then: watchers hear both
             let (bucket, key, value) = (bucket.clone(), key.clone(), last.clone());
             ops.push(Op::Put { bucket, key, value, expect: Expect::Revision(expect) });
@@ -337,6 +382,33 @@ impl Core {
         ops.push(Op::Delete { bucket, key, expect });
         let txn = Txn { ops, ..Txn::default() };
         Attempt::Write(Box::new(Pending { txn, code: 200, warnings, reply, target: target.clone() }))
+    }
+}
+
+/// The answer to a deletion that is done.
+fn success(target: &Target, last: &Value) -> Value {
+    let resource = &target.served.resource;
+    let mut details = json!({"name": target.name, "kind": resource.plural});
+    if !resource.group.is_empty() {
+        details["group"] = resource.group.clone().into();
+    }
+    details["uid"] = api::object::uid(last).into();
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+fn set_finalizers(object: &mut Value, finalizers: Vec<Value>) {
+    let meta = meta_mut(object);
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".to_owned(), finalizers.into());
+    }
+}
+
+/// Raises the generation of an object that had this one.
+fn set_generation(object: &mut Value, had: Option<i64>) {
+    if let Some(generation) = had {
+        meta_mut(object).insert("generation".to_owned(), (generation + 1).into());
     }
 }
 

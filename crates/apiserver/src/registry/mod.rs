@@ -4,6 +4,7 @@
 //! durable. If the state has moved on, the store refuses and the request is computed again. Async callers use
 //! [`Core::run`], a simulator [`Core::run_now`]; neither has a second code path.
 
+mod admission;
 mod apart;
 mod catalog;
 mod delete;
@@ -21,19 +22,19 @@ pub use delete::{DeleteOptions, Propagation};
 pub use follow::{Change, Followed, Following};
 pub use patch::PatchKind;
 pub use read::ListAnswer;
-pub use write::Call;
+pub use write::{Call, Tracked};
 
+pub(crate) use admission::Review;
 pub(crate) use catalog::bucket;
 pub(crate) use patch::{apply_refused, refused, unconverted};
 pub(crate) use read::{not_found, parse_revision, too_large};
-pub(crate) use write::{enforce_namespace, other_uid, same_revision, time};
+pub(crate) use write::{Old, Pruned, enforce_namespace, other_uid, same_revision, time};
 
-use crate::query::Manner;
 use api::packed::Packed;
 use bytes::Bytes;
 use jiff::Timestamp;
 use resource::User;
-use resource::admission::{self, Admission, Objects, Operation};
+use resource::admission::{Admission, Objects};
 use resource::status::Status;
 use resource::{Access, Context, Quotas, Tokens, World};
 use serde_json::Value;
@@ -329,92 +330,6 @@ impl Core {
             plural_of: &plural_of,
             world: &*self.world,
         })
-    }
-
-    /// Runs the mutating halves of the plugins.
-    pub(crate) fn mutate(
-        &self,
-        target: &Target,
-        operation: Operation,
-        object: &mut Value,
-        old: Option<&Value>,
-        user: &User,
-        dry_run: bool,
-    ) -> Result<bool, Status> {
-        let resource = &target.served.resource;
-        let mut ran = false;
-        for plugin in &self.plugins {
-            if !plugin.handles(operation, &resource.group, &resource.plural, &target.subresource) {
-                continue;
-            }
-            // what others than plugins put into a new object gets its defaults along with what plugins do
-            ran |= plugin.mutates() || operation == Operation::Create;
-            let name = api::object::meta(object, "name").to_owned();
-            plugin.admit(&self.request(target, operation, &name, Some(object), old, user, dry_run))?;
-            if !plugin.mutates() {
-                continue;
-            }
-            let request = self.request(target, operation, &name, None, old, user, dry_run);
-            plugin.mutate(&request, object).map_err(|status| admission::denied(plugin.mutator(), status))?;
-        }
-        Ok(ran)
-    }
-
-    /// Runs the validating halves of the plugins, then the policies. What they warn of joins `warnings`, the warnings so far;
-    /// a refusal takes all of them along.
-    #[expect(clippy::too_many_arguments, reason = "a request, spread out")]
-    pub(crate) fn validate(
-        &self,
-        target: &Target,
-        operation: Operation,
-        object: Option<&Value>,
-        old: Option<&Value>,
-        user: &User,
-        manner: &Manner<'_>,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Status> {
-        let resource = &target.served.resource;
-        for plugin in &self.plugins {
-            if plugin.handles(operation, &resource.group, &resource.plural, &target.subresource) {
-                let name = object.map_or(target.name.as_str(), |o| api::object::meta(o, "name"));
-                let request = self.request(target, operation, name, object, old, user, manner.dry_run);
-                let more = plugin.validate(&request);
-                let denied = |status| admission::denied(plugin.validator(), status).with_warnings(warnings);
-                let more = more.map_err(denied)?;
-                warnings.extend(more);
-            }
-        }
-        let allowed = self.admit_policies(target, operation, object, old, user, manner, warnings);
-        allowed.map_err(|status| status.with_warnings(warnings))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "a request, spread out")]
-    fn request<'a>(
-        &'a self,
-        target: &'a Target,
-        operation: Operation,
-        name: &'a str,
-        object: Option<&'a Value>,
-        old_object: Option<&'a Value>,
-        user: &'a User,
-        dry_run: bool,
-    ) -> admission::Request<'a> {
-        let resource = &target.served.resource;
-        admission::Request {
-            operation,
-            group: &resource.group,
-            version: &resource.version,
-            kind: &resource.kind,
-            resource: &resource.plural,
-            subresource: &target.subresource,
-            namespace: &target.namespace,
-            name,
-            object,
-            old_object,
-            dry_run,
-            user,
-            objects: self,
-        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Patches: updates whose new object the server computes.
 
 use super::read::{keyed, not_found};
-use super::write::{Call, enforce_namespace, same_revision};
-use super::{Attempt, Core};
+use super::write::{Call, Pruned, Tracked, enforce_namespace, expect_version, same_name, same_revision};
+use super::{Attempt, Core, Served, Target};
 use crate::decode;
 use crate::query::FieldValidation;
-use merge::apply::{self, ApplyError, Writer};
+use merge::apply::{self, ApplyError};
 use merge::{PatchError, json_patch, merge_patch, strategic};
 use resource::status::{Cause, Status};
 use serde_json::{Value, json};
@@ -32,145 +32,166 @@ impl PatchKind {
     }
 }
 
+/// A patch of an object that is there, in another way than an apply.
+struct Patching<'a> {
+    served: &'a Served,
+    kind: PatchKind,
+    patch: &'a Value,
+    old: &'a Value,
+}
+
+impl Patching<'_> {
+    /// What the patch makes of the object.
+    fn made(&self) -> Result<Value, PatchError> {
+        match self.kind {
+            PatchKind::Json => json_patch::apply(self.old, self.patch),
+            PatchKind::Merge | PatchKind::Apply => Ok(merge_patch::apply(self.old, self.patch)),
+            PatchKind::Strategic => strategic::apply(self.old, self.patch, self.served.schema()),
+        }
+    }
+
+    /// The refusal of what the patch made. A strategic patch is shown itself, of the others what they make of the object.
+    fn unfit(&self, why: String) -> Status {
+        let shown = match self.kind {
+            PatchKind::Strategic => strategic::shown(self.old, self.patch, self.served.schema()),
+            PatchKind::Json | PatchKind::Merge | PatchKind::Apply => {
+                self.made().map(|made| made.to_string()).unwrap_or_default()
+            }
+        };
+        let error = api::field::Error::invalid(&api::field::Path::new("patch"), shown, why);
+        Status::invalid("", "", "", &vec![error])
+    }
+
+    /// Reads what the patch made as Go reads the kind.
+    ///
+    /// # Errors
+    /// Why it is none.
+    fn decode(&self, new: &mut Value) -> Result<(), String> {
+        let Self { served, kind, old, .. } = *self;
+        let resource = &served.resource;
+        let (custom, strategic) = (served.custom.is_some(), kind == PatchKind::Strategic);
+        let changes = |field: &str| new.get(field).is_some_and(|value| Some(value) != old.get(field));
+        if !custom && !strategic && (changes("kind") || changes("apiVersion")) {
+            let (version, kind) = (api::object::text(new, "apiVersion"), api::object::text(new, "kind"));
+            if !merge::builtin::is_registered(&resource.group, version, kind) {
+                return Err(decode::not_registered(kind, version));
+            }
+            let wanted = (resource.group.as_str(), resource.kind.as_str());
+            return Err(decode::of_another_kind(new.clone(), version, kind, None, wanted));
+        }
+        if custom && new.get("kind").is_none_or(|kind| kind.is_null() || kind == "") {
+            return Err(format!("Object 'Kind' is missing in '{new}'"));
+        }
+        match resource.type_name {
+            Some(name) if strategic => merge::builtin::convert(name, new)?,
+            _ => served.decode(new)?,
+        }
+        if !custom && strategic {
+            // what a strategic patch makes is of the object's own type, whatever it says of it
+            for field in ["apiVersion", "kind"] {
+                new[field] = old[field].clone();
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Core {
     /// Patches an object; an apply may also create it.
     ///
     /// # Errors
     /// Whatever upstream answers.
     pub fn patch(&self, call: &Call<'_>, kind: PatchKind, patch: &Value) -> Result<Attempt, Status> {
-        let target = call.target;
         if kind == PatchKind::Apply {
             return self.apply(call, patch);
         }
-        let served = &target.served;
-        let resource = &served.resource;
-        let entry = self.entry(target).ok_or_else(|| not_found(target))?;
+        let Target { served, name, .. } = call.target;
+        let entry = self.entry(call.target).ok_or_else(|| not_found(call.target))?;
         let old = served.present_value(&entry);
-        let patched = || match kind {
-            PatchKind::Json => json_patch::apply(&old, patch),
-            PatchKind::Merge | PatchKind::Apply => Ok(merge_patch::apply(&old, patch)),
-            PatchKind::Strategic => strategic::apply(&old, patch, served.schema()),
-        };
-        let mut new = patched().map_err(|error| refused(&error))?;
-        // A strategic patch is shown itself, of the others what they make of the object.
-        let shown = || match kind {
-            PatchKind::Strategic => strategic::shown(&old, patch, served.schema()),
-            PatchKind::Json | PatchKind::Merge | PatchKind::Apply => {
-                patched().map(|made| made.to_string()).unwrap_or_default()
-            }
-        };
-        let unfit = |why: String| {
-            let error = api::field::Error::invalid(&api::field::Path::new("patch"), shown(), why);
-            Status::invalid("", "", "", &vec![error])
-        };
-        let changes = |field: &str| new.get(field).is_some_and(|value| Some(value) != old.get(field));
-        if served.custom.is_none() && kind != PatchKind::Strategic && (changes("kind") || changes("apiVersion")) {
-            let (version, kind) = (api::object::text(&new, "apiVersion"), api::object::text(&new, "kind"));
-            if !merge::builtin::is_registered(&resource.group, version, kind) {
-                return Err(unfit(decode::not_registered(kind, version)));
-            }
-            let wanted = (resource.group.as_str(), resource.kind.as_str());
-            return Err(unfit(decode::of_another_kind(new.clone(), version, kind, None, wanted)));
-        }
-        if served.custom.is_some() && new.get("kind").is_none_or(|kind| kind.is_null() || kind == "") {
-            return Err(unfit(format!("Object 'Kind' is missing in '{new}'")));
-        }
-        match resource.type_name {
-            Some(name) if kind == PatchKind::Strategic => merge::builtin::convert(name, &mut new),
-            _ => served.decode(&mut new),
-        }
-        .map_err(unfit)?;
-        if served.custom.is_none() && kind == PatchKind::Strategic {
-            // what a strategic patch makes is of the object's own type, whatever it says of it
-            for field in ["apiVersion", "kind"] {
-                new[field] = old[field].clone();
-            }
-        }
-        // what is unknown is a matter of the version that a custom object says it is of
-        let catalog = served.custom.is_some().then(|| self.catalog());
-        let said = catalog.as_ref().and_then(|catalog| {
-            let (group, version) = api::object::text(&new, "apiVersion").rsplit_once('/')?;
-            catalog.get(group, version, &resource.plural).filter(|_| group == resource.group)
-        });
-        let warnings =
-            decode::prune(said.unwrap_or(served), &mut new, call.warnings, call.options.validation).map_err(unfit)?;
+        let patching = Patching { served, kind, patch, old: &old };
+        let mut new = patching.made().map_err(|error| refused(&error))?;
+        patching.decode(&mut new).map_err(|why| patching.unfit(why))?;
+        let warnings = self.prune_patched(call, &mut new).map_err(|why| patching.unfit(why))?;
         // What the patch makes is an object: a refusal from here on takes along what was warned of.
         let write = || {
-            self.in_namespace(target)?;
-            enforce_namespace(&mut new, target)?;
-            same_name(target, &new)?;
-            super::write::expect_version(target, &new, &entry)?;
-            same_type(served, &target.name, &new)?;
-            self.replace(&Call { warnings: &warnings, ..*call }, new, &entry, false, false)
+            self.in_namespace(call.target)?;
+            enforce_namespace(&mut new, call.target)?;
+            same_name(call.target, &new)?;
+            expect_version(call.target, &new, &entry)?;
+            same_type(served, name, &new)?;
+            self.replace(&Call { warnings: &warnings, ..*call }, new, &entry, Tracked::No, Pruned::No)
         };
         write().map_err(|status| status.with_warnings(&warnings))
     }
 
-    fn apply(&self, call: &Call<'_>, applied: &Value) -> Result<Attempt, Status> {
-        let target = call.target;
-        let served = &target.served;
+    /// Drops unknown fields from what a patch made. What is unknown is a matter of the version that a custom object says it is of.
+    fn prune_patched(&self, call: &Call<'_>, new: &mut Value) -> Result<Vec<String>, String> {
+        let served = &call.target.served;
         let resource = &served.resource;
-        let entry = self.entry(target);
-        if entry.is_none() && !target.subresource.is_empty() {
-            return Err(not_found(target));
+        let catalog = served.custom.is_some().then(|| self.catalog());
+        let said = catalog.as_ref().and_then(|catalog| {
+            let (group, version) = api::object::text(new, "apiVersion").rsplit_once('/')?;
+            catalog.get(group, version, &resource.plural).filter(|_| group == resource.group)
+        });
+        decode::prune(said.unwrap_or(served), new, call.warnings, call.options.validation)
+    }
+
+    fn apply(&self, call: &Call<'_>, applied: &Value) -> Result<Attempt, Status> {
+        let Target { served, subresource, .. } = call.target;
+        let entry = self.entry(call.target);
+        if entry.is_none() && !subresource.is_empty() {
+            return Err(not_found(call.target));
         }
         let live = entry.as_ref().map(|entry| served.present_value(entry));
-        let api_version = served.api_version();
-        let ignored = resource.strategy.ignored(&target.subresource);
-        let writer = Writer {
-            manager: &call.options.manager,
-            api_version: &api_version,
-            kind: &resource.kind,
-            subresource: &target.subresource,
-            ignored: &ignored,
-        };
+        let (force, now) = (call.options.force, self.world.now());
         let merged =
-            apply::apply(live.as_deref(), applied, &writer, call.options.force, served.schemas(), self.world.now())
-                .map_err(|error| apply_refused(&error))?;
+            call.as_writer(|writer| apply::apply(live.as_deref(), applied, writer, force, served.schemas(), now));
+        let mut merged = merged.map_err(|error| apply_refused(&error))?;
         if call.options.validation == FieldValidation::Strict && !call.warnings.is_empty() {
-            let lines = call.warnings.join("\n  ");
-            let why = format!(
-                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
-            );
-            return Err(Status::bad_request(why));
+            return Err(loose(call.warnings));
         }
-        let mut merged = merged;
-        let mut pruned = false;
-        match resource.type_name {
-            Some(name) => {
-                merge::builtin::convert(name, &mut merged).map_err(|why| unconverted(&merged, applied, &why))?
-            }
-            None => {
-                served.decode(&mut merged).map_err(Status::bad_request)?;
-                // an unknown field is an error, unless a part above it keeps unknown fields: then it is dropped, and yet counts as a change
-                let dropped = served.prune(&mut merged);
-                pruned = dropped.iter().any(|path| !path.starts_with("metadata.") && !path.starts_with("status."));
-            }
-        }
+        let pruned = read_merged(served, &mut merged, applied)?;
         let write = || {
             if entry.is_none() {
-                keyed(target)?;
+                keyed(call.target)?;
             }
-            self.in_namespace(target)?;
-            enforce_namespace(&mut merged, target)?;
-            same_name(target, &merged)?;
-            match entry {
-                Some(entry) => {
-                    same_revision(target, applied, &entry)?;
-                    self.replace(call, merged, &entry, true, pruned)
-                }
-                None => {
-                    // There is nothing that the version could be of.
-                    if let Some(meta) = merged.get_mut("metadata").and_then(Value::as_object_mut) {
-                        meta.remove("resourceVersion");
-                    }
-                    self.may_create(call)?;
-                    self.create(call, merged, true)
-                }
+            self.in_namespace(call.target)?;
+            enforce_namespace(&mut merged, call.target)?;
+            same_name(call.target, &merged)?;
+            if let Some(entry) = entry {
+                same_revision(call.target, applied, &entry)?;
+                return self.replace(call, merged, &entry, Tracked::Yes, pruned);
             }
+            // There is nothing that the version could be of.
+            if let Some(meta) = merged.get_mut("metadata").and_then(Value::as_object_mut) {
+                meta.remove("resourceVersion");
+            }
+            self.may_create(call)?;
+            self.create(call, merged, Tracked::Yes)
         };
         write().map_err(|status| status.with_warnings(call.warnings))
     }
+}
+
+/// The refusal of an applied object with fields that are unknown or given twice, where the client asked for one.
+fn loose(warnings: &[String]) -> Status {
+    let lines = warnings.join("\n  ");
+    Status::bad_request(format!(
+        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
+    ))
+}
+
+/// Reads what an apply made as Go reads the kind.
+fn read_merged(served: &Served, merged: &mut Value, applied: &Value) -> Result<Pruned, Status> {
+    if let Some(name) = served.resource.type_name {
+        merge::builtin::convert(name, merged).map_err(|why| unconverted(merged, applied, &why))?;
+        return Ok(Pruned::No);
+    }
+    served.decode(merged).map_err(Status::bad_request)?;
+    // an unknown field is an error, unless a part above it keeps unknown fields: then it is dropped, and yet counts as a change
+    let dropped = served.prune(merged);
+    let counts = dropped.iter().any(|path| !path.starts_with("metadata.") && !path.starts_with("status."));
+    Ok(if counts { Pruned::Yes } else { Pruned::No })
 }
 
 /// What an apply made is no object of its kind.
@@ -187,7 +208,7 @@ pub(crate) fn unconverted(made: &Value, applied: &Value, why: &str) -> Status {
 }
 
 /// A custom resource says what it is, and a patch may have changed that.
-fn same_type(served: &super::Served, name: &str, object: &Value) -> Result<(), Status> {
+fn same_type(served: &Served, name: &str, object: &Value) -> Result<(), Status> {
     if served.custom.is_none() {
         return Ok(());
     }
@@ -204,21 +225,6 @@ fn same_type(served: &super::Served, name: &str, object: &Value) -> Result<(), S
     // the refusal is about what the object says it is
     let group = api::object::text(object, "apiVersion").split_once('/').map_or("", |(group, _)| group);
     Err(Status::invalid(group, api::object::text(object, "kind"), name, &errors))
-}
-
-/// The object's name is the one in the path.
-fn same_name(target: &super::Target, object: &Value) -> Result<(), Status> {
-    match api::object::meta(object, "name") {
-        name if name == target.name => Ok(()),
-        "" => Err(Status::bad_request(format!(
-            "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            target.name
-        ))),
-        name => Err(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            target.name
-        ))),
-    }
 }
 
 pub(crate) fn refused(error: &PatchError) -> Status {

@@ -30,7 +30,7 @@ mod versions;
 
 use apiserver::delegate::{Delegate, Text, Wanted};
 use apiserver::query::{Query, WriteOptions};
-use apiserver::registry::{Call, DeleteOptions, Target};
+use apiserver::registry::{Call, DeleteOptions, Target, Tracked};
 use apiserver::{Options, Server};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -285,7 +285,7 @@ fn the_core_works_without_a_runtime() {
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});
     let collection = target("");
     let call = Call { target: &collection, options: &options, user: &user, warnings: &[] };
-    let made = core.run_now(|| core.create(&call, body.clone(), false)).unwrap();
+    let made = core.run_now(|| core.create(&call, body.clone(), Tracked::No)).unwrap();
     assert_eq!(made.code, 201);
     assert_eq!(core.get(&target("a")).unwrap().value()["data"]["k"], "v");
     core.run_now(|| core.delete(&target("a"), &DeleteOptions::default(), &user)).unwrap();

@@ -1,6 +1,7 @@
 //! Who asks, in whose name, and of which host.
 
 use super::*;
+use crate::authorize::{self, ResourceAsk};
 
 /// The names by which pods know an API server. As they are: `kubernetes.default.example.com` is somebody else's.
 const OWN_NAMES: [&str; 5] =
@@ -92,7 +93,9 @@ impl Server {
         let Some(mut wanted) = wanted else { return Ok(user) };
         let account = auth::account_of(&wanted.name);
         let may = |resource: &str, group: &str, namespace: &str, name: &str| {
-            self.authorize_resource(&user, "impersonate", group, resource, "", namespace, name)
+            let verb = "impersonate";
+            let ask = ResourceAsk { verb, group, resource, namespace, name, ..ResourceAsk::default() };
+            authorize::may(&self.core, &user, &ask)
         };
         match account {
             Some((namespace, account)) => may("serviceaccounts", "", namespace, account)?,

@@ -434,7 +434,6 @@ pub(crate) fn verb_of(method: &Method, path: &Path, query: &Query) -> &'static s
     }
 }
 
-/// A body from a socket must come in time; in this process there need not be a clock.
 /// A request's body, and the room that it takes.
 async fn read(
     body: UnsyncBoxBody<Bytes, String>,

@@ -7,11 +7,13 @@ use super::answer::{self, Body};
 use super::handle::{Ask, PLAIN, not_allowed};
 use super::upgrade;
 use crate::audit::Answered;
+use crate::authorize::{self, ResourceAsk};
 use crate::decode::{self, Content, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{ListOptions, Query, WriteOptions};
 use crate::registry::{
-    Answer, Call, DeleteOptions, Object, PatchKind, Served, Target, enforce_namespace, parse_revision,
+    Answer, Call, DeleteOptions, Object, Old, PatchKind, Review, Served, Target, Tracked, enforce_namespace,
+    parse_revision,
 };
 use crate::table::{self, Include, Shown};
 use crate::wire;
@@ -125,8 +127,9 @@ impl Server {
         {
             let Target { served, namespace, name, subresource } = &parent;
             let resource = &served.resource;
-            let (group, plural) = (&resource.group, &resource.plural);
-            self.authorize_resource(&ask.user, "create", group, plural, subresource, namespace, name)?;
+            let (group, resource) = (&resource.group, &resource.plural);
+            let created = ResourceAsk { verb: "create", group, resource, subresource, namespace, name, fields: "" };
+            authorize::may(&self.core, &ask.user, &created)?;
             return self.post_subresource(ask, &parent, &parent).await;
         }
         let strategy = &target.served.resource.strategy;
@@ -155,7 +158,7 @@ impl Server {
         let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
         let body = Read::from(body);
         let read_again = || Ok(self.body_object(ask, &target.served, &options)?.0);
-        let answer = self.core.run(long, || self.core.create(&call, body.take(read_again)?, false)).await;
+        let answer = self.core.run(long, || self.core.create(&call, body.take(read_again)?, Tracked::No)).await;
         let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
         self.one(ask, target, &answer, &accepted)
     }
@@ -349,14 +352,16 @@ impl Server {
             if asked.served.resource.namespaced {
                 self.core.check_namespace(asked, &asked.name)?;
             }
-            let manner = options.manner(Operation::Create);
+            let operation = Operation::Create;
+            let manner = options.manner(operation);
+            let review = Review { target: asked, operation, old: None, user: &ask.user, manner };
             let given = body["metadata"].clone();
-            self.core.mutate_body(asked, Operation::Create, &mut body, None, &ask.user, &manner)?;
+            self.core.mutate_body(&review, &mut body)?;
             strategy.posted(&target.subresource, &target.name, &body)?;
             let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
             let parent = target.served.present_value(&entry);
             let mut told = Vec::new();
-            self.core.admit_body(asked, Operation::Create, &body, &ask.user, &manner, &mut told)?;
+            self.core.admit_body(&review, &body, &mut told)?;
             *warned.lock().unwrap_or_else(PoisonError::into_inner) = told;
             let outcome = self.core.with_context(&ask.user, target, options.dry_run, |cx| {
                 strategy.post(cx, &target.subresource, &parent, &body)
@@ -371,7 +376,8 @@ impl Server {
                     Ok(crate::registry::Attempt::made(201, reply))
                 }
                 Outcome::Update { parent: new, reply } => {
-                    self.core.write_parent(target, &entry, &parent, new, reply, options.dry_run)
+                    let old = Old { entry: &entry, value: &parent };
+                    self.core.write_parent(target, old, new, reply, options.dry_run)
                 }
                 Outcome::Delete { options, reply, beside } if beside.is_empty() => delete(&options, &reply),
                 Outcome::Delete { options, reply, beside } => {

@@ -24,171 +24,217 @@ fn fill_null(object: &mut Value, path: &str) -> bool {
     }
 }
 
-impl Core {
-    /// Creates `body`, which has been decoded and pruned. `tracked`: its managed fields are already right.
-    ///
-    /// # Errors
-    /// Whatever upstream answers.
-    pub fn create(&self, call: &Call<'_>, body: Value, tracked: bool) -> Result<Attempt, Status> {
-        let Call { target, options, user, warnings } = *call;
-        let served = &target.served;
-        let resource = &served.resource;
-        let strategy = &*resource.strategy;
-        bounded(&body)?;
-        let mut new = body;
-        enforce_namespace(&mut new, target)?;
-        if let Some(custom) = served.custom.as_ref()
-            && custom.terminating
-        {
+impl<'a> Write<'a> {
+    /// The stages of a create.
+    pub(super) const CREATE: [Stage<'a>; 12] = [
+        ("EnsureObjectNamespaceMatchesRequestNamespace", Self::ensure_namespace),
+        ("NamespaceLifecycle", Self::namespace_lifecycle),
+        ("Default", Self::default_created),
+        ("FieldManager.Update", Self::update_managed_fields_of_new),
+        ("FillObjectMetaSystemFields", Self::fill_system_fields),
+        ("Admit", Self::admit),
+        ("GenerateName", Self::generate_name),
+        ("PrepareForCreate", Self::prepare_for_create),
+        ("Validate", Self::validate_created),
+        ("WarningsOnCreate", Self::warnings_on_create),
+        ("Canonicalize", Self::canonicalize_created),
+        ("ValidatingAdmission", Self::validate_admission),
+    ];
+
+    /// `rest.EnsureObjectNamespaceMatchesRequestNamespace`: gives the object the namespace of the request, and touches nothing else.
+    fn ensure_namespace(&mut self) -> Result<(), Status> {
+        enforce_namespace(&mut self.new, self.call.target)
+    }
+
+    /// The plugin `NamespaceLifecycle`, and that custom resources are not made while their definition goes: refuses, and touches
+    /// nothing.
+    fn namespace_lifecycle(&mut self) -> Result<(), Status> {
+        let target = self.call.target;
+        let resource = &target.served.resource;
+        let name = api::object::meta(&self.new, "name");
+        if target.served.custom.as_ref().is_some_and(|custom| custom.terminating) {
             let why = "create not allowed while custom resource definition is terminating";
-            let name = api::object::meta(&new, "name");
             return Err(Status::forbidden(&resource.group, &resource.plural, name, why));
         }
-        if resource.namespaced && !target.namespace.is_empty() {
-            let prefix = || api::object::meta(&new, "generateName");
-            let name = Some(api::object::meta(&new, "name")).filter(|name| !name.is_empty()).unwrap_or_else(prefix);
-            self.check_namespace(target, name)?;
+        if !resource.namespaced || target.namespace.is_empty() {
+            return Ok(());
         }
-        fill_in(served, &mut new, tracked);
-        for field in NEVER_GIVEN {
-            meta_mut(&mut new).remove(field);
-        }
-        strategy.default(&mut new);
-        let empty = empty_parts(&new);
-        served.normalize(&mut new);
+        let name = if name.is_empty() { api::object::meta(&self.new, "generateName") } else { name };
+        self.core.check_namespace(target, name)
+    }
 
-        let writer = self.writer(target, options);
-        let ignored = strategy.ignored("");
-        let writer = Writer {
-            ignored: &ignored,
-            manager: &options.manager,
-            api_version: &writer.0,
-            kind: &resource.kind,
-            subresource: "",
-        };
-        let now = self.world.now();
-        if !tracked {
-            // a list that Go always writes has an owner even where it is empty; the object keeps null in its place
-            let lists: Vec<&str> = empty.iter().filter(|(_, v)| v.is_array()).map(|(path, _)| path.as_str()).collect();
-            let filled: Vec<String> =
-                lists.into_iter().filter(|path| fill_null(&mut new, path)).map(str::to_owned).collect();
-            match strategy.as_tracked(&new) {
-                Some(mut seen) => {
-                    apply::track_update(None, &mut seen, &writer, served.schemas(), now);
-                    if let Some(managers) = seen["metadata"].get_mut("managedFields") {
-                        meta_mut(&mut new).insert("managedFields".to_owned(), managers.take());
-                    }
+    /// `runtime.ObjectDefaulter.Default`: fills in what the client left out, and drops metadata that no client gives. From here on
+    /// the object is as Go would write it; `empty` remembers the empty parts that this drops.
+    fn default_created(&mut self) -> Result<(), Status> {
+        let (served, strategy) = (self.served(), self.strategy());
+        fill_in(served, &mut self.new, self.tracked);
+        for field in NEVER_GIVEN {
+            meta_mut(&mut self.new).remove(field);
+        }
+        strategy.default(&mut self.new);
+        self.empty = empty_parts(&self.new);
+        served.normalize(&mut self.new);
+        Ok(())
+    }
+
+    /// `managedfields.FieldManager.Update`: sets `metadata.managedFields`, and touches nothing else. What admission changes later
+    /// has no manager.
+    fn update_managed_fields_of_new(&mut self) -> Result<(), Status> {
+        if self.tracked == Tracked::Yes {
+            return Ok(());
+        }
+        let (call, strategy, schemas) = (self.call, self.strategy(), self.served().schemas());
+        // a list that Go always writes has an owner even where it is empty; the object keeps null in its place
+        let lists = self.empty.iter().filter(|(_, value)| value.is_array()).map(|(path, _)| path.as_str());
+        let filled: Vec<&str> = lists.filter(|path| fill_null(&mut self.new, path)).collect();
+        call.as_writer(|writer| match strategy.as_tracked(&self.new) {
+            Some(mut seen) => {
+                apply::track_update(None, &mut seen, writer, schemas, self.now);
+                if let Some(managers) = seen["metadata"].get_mut("managedFields") {
+                    meta_mut(&mut self.new).insert("managedFields".to_owned(), managers.take());
                 }
-                None => apply::track_update(None, &mut new, &writer, served.schemas(), now),
             }
-            for path in filled {
-                if let Some(place) = member_mut(&mut new, &path) {
-                    *place = Value::Null;
-                }
+            None => apply::track_update(None, &mut self.new, writer, schemas, self.now),
+        });
+        for path in filled {
+            if let Some(place) = member_mut(&mut self.new, path) {
+                *place = Value::Null;
             }
         }
-        {
-            // What the server fills in is there for plugins to see.
-            let uid = self.world.uid();
-            let meta = meta_mut(&mut new);
-            meta.insert("uid".to_owned(), uid.into());
-            meta.insert("creationTimestamp".to_owned(), time(now).into());
+        Ok(())
+    }
+
+    /// `rest.FillObjectMetaSystemFields`: sets `metadata.uid` and `metadata.creationTimestamp`, for admission to see.
+    fn fill_system_fields(&mut self) -> Result<(), Status> {
+        let uid = self.core.world.uid();
+        let meta = meta_mut(&mut self.new);
+        meta.insert("uid".to_owned(), uid.into());
+        meta.insert("creationTimestamp".to_owned(), time(self.now).into());
+        Ok(())
+    }
+
+    /// `names.NameGenerator.GenerateName`: sets `metadata.name` where only `generateName` is given.
+    fn generate_name(&mut self) -> Result<(), Status> {
+        let (core, new) = (self.core, &self.new);
+        let generate = api::object::meta(new, "generateName");
+        if generate.is_empty() || !api::object::meta(new, "name").is_empty() {
+            return Ok(());
         }
-        self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
-        // a namespace with a generated name is in none while policies look at it
-        let given = match target.name.as_str() {
-            "" => api::object::meta(&new, "name"),
-            name => name,
-        };
-        let asked = Target { name: given.to_owned(), ..target.clone() };
-        let create = Operation::Create;
-        let manner = options.manner(create);
-        let by_policies = self.mutate_by_policies(&asked, create, &mut new, None, user, &manner, None)?;
-        let ran = self.mutate(target, create, &mut new, None, user, options.dry_run)? || by_policies.is_some();
-        if let Some(invoked) = &by_policies {
-            self.with_context(user, target, options.dry_run, |cx| strategy.admit_create(cx, &mut new))?;
-            self.mutate_by_policies(&asked, create, &mut new, None, user, &manner, Some(invoked))?;
+        let base: String = generate.chars().take(58).collect();
+        let namespace = api::object::meta(new, "namespace");
+        let is_free = |name: &String| core.store.get(&self.served().bucket, &Key::new(namespace, name)).is_none();
+        let mut names = (0..GENERATED_MAX).map(|_| format!("{base}{}", core.world.suffix()));
+        let name = names.find(is_free).unwrap_or_else(|| base.clone() + &core.world.suffix());
+        meta_mut(&mut self.new).insert("name".to_owned(), name.into());
+        Ok(())
+    }
+
+    /// `RESTCreateStrategy.PrepareForCreate`: the kind resets what a creator may not set and fills in what the server owns. The last
+    /// stage before the store in which the object's content changes. Refuses custom resources of another kind.
+    fn prepare_for_create(&mut self) -> Result<(), Status> {
+        let (core, call, strategy) = (self.core, self.call, self.strategy());
+        kind_fits(call.target, &self.new)?;
+        call.context(core, |cx| strategy.prepare_create(cx, &mut self.new));
+        if strategy.generation_changed(&self.new, &self.new).is_some() {
+            meta_mut(&mut self.new).insert("generation".to_owned(), 1.into());
         }
-        if ran {
-            served.prune(&mut new);
-            served.schema().default_again(&mut new);
-        }
-        let generate = api::object::meta(&new, "generateName").to_owned();
-        if api::object::meta(&new, "name").is_empty() && !generate.is_empty() {
-            let base: String = generate.chars().take(58).collect();
-            let namespace = api::object::meta(&new, "namespace");
-            let is_free = |name: &String| self.store.get(&served.bucket, &Key::new(namespace, name)).is_none();
-            let mut names = (0..GENERATED_MAX).map(|_| format!("{base}{}", self.world.suffix()));
-            let name = names.find(is_free).unwrap_or_else(|| base.clone() + &self.world.suffix());
-            meta_mut(&mut new).insert("name".to_owned(), name.into());
-        }
-        kind_fits(target, &new)?;
-        self.with_context(user, target, options.dry_run, |cx| strategy.prepare_create(cx, &mut new));
-        if strategy.generation_changed(&new, &new).is_some() {
-            meta_mut(&mut new).insert("generation".to_owned(), 1.into());
-        }
-        served.normalize(&mut new);
-        let name = api::object::meta(&new, "name").to_owned();
-        let qualified = served.custom.is_none() && strategy.qualified_finalizers();
-        let metadata = || meta::validate(&new, resource.namespaced, qualified, strategy, &Path::new("metadata"));
+        self.served().normalize(&mut self.new);
+        Ok(())
+    }
+
+    /// `RESTCreateStrategy.Validate` and `ValidateObjectMeta`: refuse the object for all that is wrong with it. They change nothing.
+    fn validate_created(&mut self) -> Result<(), Status> {
+        let (core, call, served, strategy) = (self.core, self.call, self.served(), self.strategy());
+        let new = &self.new;
+        let custom = served.custom.is_some();
+        let qualified = !custom && strategy.qualified_finalizers();
+        let namespaced = served.resource.namespaced;
+        let metadata = || meta::validate(new, namespaced, qualified, strategy, &Path::new("metadata"));
         let mut errors = if strategy.looks_at_metadata() { metadata() } else { Vec::new() };
-        errors.extend(self.with_context(user, target, options.dry_run, |cx| strategy.validate_create(cx, &new)));
+        errors.extend(call.context(core, |cx| strategy.validate_create(cx, new)));
         if errors.is_empty() && !strategy.looks_at_metadata() {
             errors = metadata();
         }
-        if served.custom.is_some() {
-            let found = served.schema().validate_new(&new, &errors);
+        if custom {
+            let found = served.schema().validate_new(new, &errors);
             errors.extend(found);
+        } else {
+            errors.extend(self.refused_empty());
         }
-        if served.custom.is_none() {
-            errors.extend(empty.iter().filter_map(|(path, _)| strategy.refuses_empty(path)));
+        self.warnings = strategy.early_warnings(new);
+        if errors.is_empty() { Ok(()) } else { Err(self.invalid(errors)) }
+    }
+
+    /// `RESTCreateStrategy.WarningsOnCreate`: adds to the warnings, and touches nothing else.
+    fn warnings_on_create(&mut self) -> Result<(), Status> {
+        self.warnings.extend(self.strategy().warnings(&self.new, None));
+        Ok(())
+    }
+
+    /// `RESTCreateStrategy.Canonicalize`: brings numbers of custom resources into the form in which they are stored.
+    fn canonicalize_created(&mut self) -> Result<(), Status> {
+        if self.served().custom.is_some() {
+            merge::schema::written(&mut self.new);
         }
-        let early = strategy.early_warnings(&new);
-        if !errors.is_empty() {
-            return Err(self.invalid(target, &name, errors, &empty).with_warnings(&early));
-        }
-        if served.custom.is_some() {
-            merge::schema::written(&mut new);
-        }
-        let mut more = early;
-        more.extend(strategy.warnings(&new, None));
-        let warned = |status: Status| status.with_warnings(&more);
-        let admitted = self.with_context(user, target, options.dry_run, |cx| strategy.admit_valid(cx, &new));
-        admitted.map_err(warned)?;
-        let hold = self.admit_quotas(target, &new, None, options.dry_run).map_err(warned)?;
-        self.validate(&asked, Operation::Create, Some(&new), None, user, &manner, &mut more)?;
-        let warnings = [warnings, &more].concat();
+        Ok(())
+    }
+
+    /// `Storage.Create`: refuses what is there already. From here on only the form changes in which the object is stored.
+    fn insert(mut self) -> Result<Attempt, Status> {
+        let (served, dry_run) = (self.served(), self.call.options.dry_run);
         // upstream's storage refuses it, which a trial does not reach
-        if !options.dry_run && !api::object::resource_version(&new).is_empty() {
+        if !dry_run && !api::object::resource_version(&self.new).is_empty() {
             let why = "resourceVersion should not be set on objects to be created";
-            return Err(Status::new(500, "", why).with_warnings(&more));
+            return Err(Status::new(500, "", why).with_warnings(&self.warnings));
         }
-        if !options.dry_run {
-            meta_mut(&mut new).remove("resourceVersion");
+        if !dry_run {
+            meta_mut(&mut self.new).remove("resourceVersion");
         }
-        let key = Key::new(api::object::meta(&new, "namespace"), &name);
-        if let Some(entry) = self.store.get(&served.bucket, &key) {
-            let exists = if generate.is_empty() { Status::already_exists } else { Status::generated_name_exists };
-            let mut status = exists(&resource.group, &resource.plural, &name);
-            if api::object::is_terminating(&entry.value()) {
-                status.message = format!("object is being deleted: {}", status.message);
-            }
-            return Err(status.with_warnings(&more));
+        let key = Key::new(api::object::meta(&self.new, "namespace"), api::object::meta(&self.new, "name"));
+        if let Some(entry) = self.core.store.get(&served.bucket, &key) {
+            return Err(self.exists(&key.name, &entry).with_warnings(&self.warnings));
         }
-        bounded(&new)?;
-        if options.dry_run {
-            served.through_storage(&mut new);
-            return Ok(Attempt::Done(Answer { code: 201, object: Object::Made(Arc::new(new)), warnings }));
+        bounded(&self.new)?;
+        if dry_run {
+            served.through_storage(&mut self.new);
+            let warnings = self.all_warnings();
+            return Ok(Attempt::Done(Answer { code: 201, object: Object::Made(Arc::new(self.new)), warnings }));
         }
-        served.to_storage(&mut new);
-        let op = Op::Put { bucket: served.bucket.clone(), key, value: new, expect: Expect::Absent };
-        Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn { ops: vec![op], hold, ..Txn::default() },
-            code: 201,
-            warnings,
-            reply: None,
-            target: target.clone(),
-        })))
+        served.to_storage(&mut self.new);
+        let value = std::mem::take(&mut self.new);
+        let op = Op::Put { bucket: served.bucket.clone(), key, value, expect: Expect::Absent };
+        Ok(self.pending(op, 201, None))
+    }
+
+    /// `rest.CheckGeneratedNameError`: the refusal of an object whose name is taken.
+    fn exists(&self, name: &str, entry: &Entry) -> Status {
+        let resource = &self.served().resource;
+        let is_generated = !api::object::meta(&self.new, "generateName").is_empty();
+        let exists = if is_generated { Status::generated_name_exists } else { Status::already_exists };
+        let mut status = exists(&resource.group, &resource.plural, name);
+        if api::object::is_terminating(&entry.value()) {
+            status.message = format!("object is being deleted: {}", status.message);
+        }
+        status
+    }
+}
+
+impl Core {
+    /// Creates `body`, which has been decoded and pruned.
+    ///
+    /// # Errors
+    /// Whatever upstream answers.
+    pub fn create(&self, call: &Call<'_>, body: Value, tracked: Tracked) -> Result<Attempt, Status> {
+        // a namespace with a generated name is in none while policies look at it
+        let given = match call.target.name.as_str() {
+            "" => api::object::meta(&body, "name"),
+            name => name,
+        };
+        let asked = Target { name: given.to_owned(), ..call.target.clone() };
+        let mut write = Write { tracked, ..Write::new(self, *call, None, body)? };
+        write.review.target = &asked;
+        write.run(&Write::CREATE)?;
+        write.insert()
     }
 
     /// PUT and PATCH that would make an object need the right to make it, too.
@@ -198,11 +244,9 @@ impl Core {
     pub(in crate::registry) fn may_create(&self, call: &Call<'_>) -> Result<(), Status> {
         let Target { served, namespace, name, .. } = call.target;
         let resource = &served.resource;
-        authorize::may(self, call.user, "create", &resource.group, &resource.plural, namespace, name, "")
-    }
-
-    pub(super) fn writer(&self, target: &Target, _options: &WriteOptions) -> (String,) {
-        (target.served.api_version(),)
+        let (group, resource) = (&resource.group, &resource.plural);
+        let created = ResourceAsk { verb: "create", group, resource, namespace, name, ..ResourceAsk::default() };
+        authorize::may(self, call.user, &created)
     }
 
     /// A namespace must exist for what is in it to be changed: content may be left of one that somebody has finalized too early.

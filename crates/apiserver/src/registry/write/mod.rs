@@ -1,30 +1,39 @@
-//! Creates and updates objects; the order of steps is upstream's (`k8s.io/apiserver/pkg/registry/rest`).
+//! Creates and updates objects.
+//!
+//! A [`Write`] goes through stages that are named and ordered as upstream's: those of a create are `Write::CREATE`, those of an
+//! update, a patch, an apply and a change of a subresource `Write::UPDATE`. Each stage says what may be touched in it. What comes
+//! before differs by verb: each driver ([`Core::create`], [`Core::update`], [`Core::patch`]) finds the object and makes the new one.
 
 mod create;
+mod metadata;
 mod replace;
+mod subresource;
+#[cfg(test)]
+mod tests;
 
+use super::ledger::Held;
 use super::read::{keyed, not_found};
-use super::{Answer, Attempt, Core, Object, Pending, Served, Target, catalog};
-use crate::authorize;
+use super::{Answer, Attempt, Core, Object, Pending, Review, Served, Target, catalog};
+use crate::authorize::{self, ResourceAsk};
 use crate::decode::Place;
 use crate::meta;
 use crate::query::WriteOptions;
 use api::field::{ErrorList, Path};
 use jiff::Timestamp;
-use merge::apply::{self, Ignored, Writer};
+use merge::apply::{self, Writer};
 use merge::bounds::Exceeded;
-pub(super) use replace::expect_version;
-use replace::kind_fits;
-pub(crate) use replace::{other_uid, registry_key};
-use resource::Beside;
-use resource::User;
+pub(crate) use metadata::{enforce_namespace, meta_mut, other_uid, same_revision, time};
+pub(super) use metadata::{expect_version, registry_key, same_name};
+use metadata::{kind_fits, named_revision};
 use resource::admission::Operation;
 use resource::status::{Cause, Status};
-use serde_json::{Map, Value, json};
+use resource::{Context, Strategy, User};
+use serde_json::{Value, json};
 use std::sync::Arc;
-use store::{Entry, Expect, Key, Op, Revision, Txn};
+use store::{Entry, Expect, Key, Op, Txn};
 
-/// What both kinds of write know about their request.
+/// A request to write, as all verbs know it.
+#[derive(Clone, Copy)]
 pub struct Call<'a> {
     pub target: &'a Target,
     pub options: &'a WriteOptions,
@@ -33,44 +42,197 @@ pub struct Call<'a> {
     pub warnings: &'a [String],
 }
 
-impl Core {
-    /// The managed fields of an object that was `sent` to a subresource, and is stored nowhere.
-    pub(crate) fn managed_by(&self, target: &Target, options: &WriteOptions, mut sent: Value) -> Value {
-        let (version, kind) =
-            (api::object::text(&sent, "apiVersion").to_owned(), api::object::text(&sent, "kind").to_owned());
-        let group = version.split_once('/').map_or("", |(group, _)| group);
-        let Some(name) = merge::builtin::type_name(group, &kind) else { return Value::Null };
-        let meta = meta_mut(&mut sent);
-        meta.retain(|field, _| matches!(field.as_str(), "annotations" | "labels"));
-        let ignored = Ignored::Nothing;
-        let writer = Writer {
-            manager: &options.manager,
-            api_version: &version,
-            kind: &kind,
-            subresource: &target.subresource,
-            ignored: &ignored,
-        };
-        apply::track_update(None, &mut sent, &writer, &*merge::builtin::schema(name), self.world.now());
-        sent["metadata"]["managedFields"].take()
+impl<'a> Call<'a> {
+    /// Gives `work` the context that strategies look at.
+    fn context<T>(&self, core: &Core, work: impl FnOnce(&Context<'_>) -> T) -> T {
+        core.with_context(self.user, self.target, self.options.dry_run, work)
+    }
+
+    /// Gives `work` what managed fields say of who writes what.
+    pub(super) fn as_writer<T>(&self, work: impl FnOnce(&Writer<'_>) -> T) -> T {
+        let Target { served, subresource, .. } = self.target;
+        let api_version = served.api_version();
+        let ignored = served.resource.strategy.ignored(subresource);
+        let manager = &self.options.manager;
+        let kind = &served.resource.kind;
+        work(&Writer { manager, api_version: &api_version, kind, subresource, ignored: &ignored })
+    }
+
+    fn review(&self, operation: Operation, old: Option<&'a Value>) -> Review<'a> {
+        Review { target: self.target, operation, old, user: self.user, manner: self.options.manner(operation) }
     }
 }
 
-/// Times in objects have whole seconds.
-pub(crate) fn time(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+/// Whether the managed fields of an object are already right, as an apply leaves them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracked {
+    Yes,
+    No,
 }
 
-/// The object's metadata, made if absent.
-pub(crate) fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
-    if !object.is_object() {
-        *object = json!({});
+/// Whether fields were dropped from an applied object that count as a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pruned {
+    Yes,
+    No,
+}
+
+/// An object that is replaced.
+#[derive(Clone, Copy)]
+pub(crate) struct Old<'a> {
+    pub entry: &'a Arc<Entry>,
+    /// As the version of the request shows it.
+    pub value: &'a Value,
+}
+
+/// One write on its way to the store.
+struct Write<'a> {
+    core: &'a Core,
+    call: Call<'a>,
+    /// What admission is asked about.
+    review: Review<'a>,
+    /// What is replaced; `None`: the write creates an object.
+    old: Option<Old<'a>>,
+    new: Value,
+    tracked: Tracked,
+    pruned: Pruned,
+    now: Timestamp,
+    /// The empty lists and maps that the object was sent with, by path.
+    empty: Vec<(String, Value)>,
+    /// The object as it was sent, before its empty parts were dropped: kept only where these count.
+    given: Option<Value>,
+    /// Those so far. A refusal takes them along.
+    warnings: Vec<String>,
+    /// What quotas reserve until the write is visible.
+    hold: Held,
+}
+
+/// A stage: the name of upstream's function, and ours.
+type Stage<'a> = (&'static str, fn(&mut Write<'a>) -> Result<(), Status>);
+
+impl<'a> Write<'a> {
+    /// # Errors
+    /// `new` is too large or too deep.
+    fn new(core: &'a Core, call: Call<'a>, old: Option<Old<'a>>, new: Value) -> Result<Self, Status> {
+        bounded(&new)?;
+        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+        Ok(Self {
+            core,
+            call,
+            review: call.review(operation, old.map(|old| old.value)),
+            old,
+            new,
+            tracked: Tracked::No,
+            pruned: Pruned::No,
+            now: core.world.now(),
+            empty: Vec::new(),
+            given: None,
+            warnings: Vec::new(),
+            hold: None,
+        })
     }
-    let map = object.as_object_mut().expect("invariant: just made an object");
-    let meta = map.entry("metadata").or_insert_with(|| json!({}));
-    if !meta.is_object() {
-        *meta = json!({});
+
+    /// Goes through the stages up to the first that refuses.
+    fn run(&mut self, stages: &[Stage<'a>]) -> Result<(), Status> {
+        let ran = stages.iter().try_for_each(|(_, stage)| stage(self));
+        ran.map_err(|status| status.with_warnings(&self.warnings))
     }
-    meta.as_object_mut().expect("invariant: just made an object")
+
+    fn served(&self) -> &'a Served {
+        &self.call.target.served
+    }
+
+    fn strategy(&self) -> &'a dyn Strategy {
+        &*self.served().resource.strategy
+    }
+
+    /// Whether the object itself is written, and not by way of a subresource.
+    fn is_main(&self) -> bool {
+        self.call.target.subresource.is_empty()
+    }
+
+    fn is_scale(&self) -> bool {
+        self.call.target.subresource == "scale"
+    }
+
+    /// `admission.MutationInterface.Admit`: the kind's own admission, policies and plugins may change anything in the object. What
+    /// they leave is pruned and gets its defaults again.
+    fn admit(&mut self) -> Result<(), Status> {
+        let (core, review) = (self.core, self.review);
+        self.admit_by_kind()?;
+        let by_policies = core.mutate_by_policies(&review, &mut self.new, None)?;
+        let ran = core.mutate(&review, &mut self.new)? || by_policies.is_some();
+        if let Some(invoked) = &by_policies {
+            self.admit_by_kind()?;
+            core.mutate_by_policies(&review, &mut self.new, Some(invoked))?;
+        }
+        if ran {
+            self.served().prune(&mut self.new);
+            self.served().schema().default_again(&mut self.new);
+        }
+        Ok(())
+    }
+
+    fn admit_by_kind(&mut self) -> Result<(), Status> {
+        let (core, call, strategy) = (self.core, self.call, self.strategy());
+        match self.old {
+            None => call.context(core, |cx| strategy.admit_create(cx, &mut self.new)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// `admission.ValidationInterface.Validate`: the kind's own admission, quotas, plugins and policies may refuse the object, which
+    /// is valid in itself, or warn of it. They change nothing; quotas reserve what it adds.
+    fn validate_admission(&mut self) -> Result<(), Status> {
+        let (core, call, strategy) = (self.core, self.call, self.strategy());
+        let Target { subresource, .. } = call.target;
+        let new = &self.new;
+        match self.old {
+            None => call.context(core, |cx| strategy.admit_valid(cx, new))?,
+            Some(Old { value: old, .. }) if !self.is_main() => {
+                call.context(core, |cx| strategy.admit_subresource(cx, subresource, new, old))?;
+            }
+            Some(_) => {}
+        }
+        if self.old.is_none() || strategy.may_grow(subresource) {
+            let old = self.old.map(|old| (old.value, old.entry.revision));
+            self.hold = core.admit_quotas(call.target, new, old, call.options.dry_run)?;
+        }
+        core.validate(&self.review, Some(&self.new), &mut self.warnings)
+    }
+
+    /// The refusal of an object. What it had that was empty is shown as such and not as absent.
+    fn invalid(&self, mut errors: ErrorList) -> Status {
+        let resource = &self.served().resource;
+        for error in errors.iter_mut().filter(|error| error.value == Some(Value::Null)) {
+            let field = error.field.as_str();
+            let shown = resource.strategy.shown_at(field).unwrap_or(field);
+            if let Some((_, value)) = self.empty.iter().find(|(path, _)| path == shown) {
+                error.value = Some(value.clone());
+            }
+        }
+        // Errors name the kind by which objects are kept.
+        let group = resource.strategy.storage().map_or(resource.group.as_str(), |(group, _)| group);
+        Status::invalid(group, &resource.kind, api::object::meta(&self.new, "name"), &errors)
+    }
+
+    /// What the kind says of empty lists and maps that it refuses.
+    fn refused_empty(&self) -> impl Iterator<Item = api::field::Error> {
+        let strategy = self.strategy();
+        self.empty.iter().filter_map(|(path, _)| strategy.refuses_empty(path))
+    }
+
+    /// All warnings of an answer.
+    fn all_warnings(&self) -> Vec<String> {
+        [self.call.warnings, &self.warnings].concat()
+    }
+
+    /// The transaction, and what to answer.
+    fn pending(self, op: Op, code: u16, reply: Option<Value>) -> Attempt {
+        let warnings = self.all_warnings();
+        let txn = Txn { ops: vec![op], hold: self.hold, ..Txn::default() };
+        Attempt::Write(Box::new(Pending { txn, code, warnings, reply, target: self.call.target.clone() }))
+    }
 }
 
 /// Refuses an object that nobody could read again. Called with what a request brings, before defaults and managed fields
@@ -108,86 +270,19 @@ fn empty_parts(object: &Value) -> Vec<(String, Value)> {
     out
 }
 
-const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
+/// Defaults. A request's body loses its nulls where null is not allowed; what an apply merged keeps them, for validation to
+/// find. A custom resource that says that it is of another kind gets none.
+fn fill_in(served: &Served, new: &mut Value, tracked: Tracked) {
+    if served.is_other_kind(new) {
+        return;
+    }
+    match tracked {
+        Tracked::Yes => served.schema().default_again(new),
+        Tracked::No => served.schema().default(new),
+    }
+}
 
 impl Core {
-    /// The refusal of an object. `empty`: what it had that was empty, which a message shows as such and not as absent.
-    fn invalid(&self, target: &Target, name: &str, mut errors: ErrorList, empty: &[(String, Value)]) -> Status {
-        let resource = &target.served.resource;
-        for error in errors.iter_mut().filter(|error| error.value == Some(Value::Null)) {
-            let field = error.field.as_str();
-            let shown = resource.strategy.shown_at(field).unwrap_or(field);
-            if let Some((_, value)) = empty.iter().find(|(path, _)| path == shown) {
-                error.value = Some(value.clone());
-            }
-        }
-        // Errors name the kind by which objects are kept.
-        let group = resource.strategy.storage().map_or(resource.group.as_str(), |(group, _)| group);
-        Status::invalid(group, &resource.kind, name, &errors)
-    }
-
-    /// Stores what a subresource's POST made of its parent.
-    pub(crate) fn write_parent(
-        &self,
-        target: &Target,
-        entry: &Arc<Entry>,
-        old: &Value,
-        mut new: Value,
-        reply: Option<Value>,
-        dry_run: bool,
-    ) -> Result<Attempt, Status> {
-        let served = &target.served;
-        if new == *old || dry_run {
-            let object = reply.map_or_else(|| served.present(entry), |reply| Object::Made(Arc::new(reply)));
-            return Ok(Attempt::Done(Answer { code: 201, object, warnings: Vec::new() }));
-        }
-        served.to_storage(&mut new);
-        let op = Op::Put {
-            bucket: served.bucket.clone(),
-            key: entry.key.clone(),
-            value: new,
-            expect: Expect::Revision(entry.revision),
-        };
-        Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn::one(op),
-            code: 201,
-            warnings: Vec::new(),
-            reply,
-            target: target.clone(),
-        })))
-    }
-
-    /// Writes objects that change along with what was asked for, each at the version it was read at. What stays as it was is not written.
-    pub(crate) fn write_beside(&self, target: &Target, objects: Vec<Beside>) -> Result<Attempt, Status> {
-        let mut ops = Vec::new();
-        for Beside { group, plural, object } in objects {
-            let bucket = catalog::bucket(group, plural);
-            let key = Key::new(api::object::meta(&object, "namespace"), api::object::meta(&object, "name"));
-            let Some(entry) = self.store.get(&bucket, &key) else {
-                return Err(Status::not_found(group, plural, &key.name));
-            };
-            if *entry.value() == object {
-                continue;
-            }
-            // An object that has changed meanwhile makes the transaction fail, and the request is thought over again.
-            let expect = match api::object::resource_version(&object).parse() {
-                Ok(revision) => Expect::Revision(revision),
-                Err(_) => Expect::Revision(entry.revision),
-            };
-            ops.push(Op::Put { bucket: bucket.into(), key, value: object, expect });
-        }
-        if ops.is_empty() {
-            return Ok(Attempt::made(201, Value::Null));
-        }
-        Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn { ops, ..Txn::default() },
-            code: 201,
-            warnings: Vec::new(),
-            reply: Some(Value::Null),
-            target: target.clone(),
-        })))
-    }
-
     /// Whether nothing holds a deleted object back any more.
     pub(crate) fn vanishes(&self, target: &Target, object: &Value) -> bool {
         let meta = &object["metadata"];
@@ -198,54 +293,4 @@ impl Core {
             && grace == 0
             && target.served.resource.strategy.may_vanish(object)
     }
-}
-
-/// The body's namespace is the request's, or left out.
-pub(crate) fn enforce_namespace(object: &mut Value, target: &Target) -> Result<(), Status> {
-    let given = api::object::meta(object, "namespace").to_owned();
-    if given == target.namespace {
-        return Ok(());
-    }
-    if !given.is_empty() && !target.namespace.is_empty() {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    if target.namespace.is_empty() {
-        meta_mut(object).remove("namespace");
-    } else {
-        meta_mut(object).insert("namespace".to_owned(), target.namespace.clone().into());
-    }
-    Ok(())
-}
-
-/// The revision that a body names, 0 where it names none: an update with 0 replaces whatever there is.
-///
-/// # Errors
-/// 500, in Go's words: upstream answers so to what is no number.
-pub(crate) fn named_revision(object: &Value) -> Result<Revision, Status> {
-    let version = api::object::resource_version(object);
-    if version.is_empty() { Ok(0) } else { merge::gotext::uint(version).map_err(|why| Status::new(500, "", why)) }
-}
-
-/// Refuses an update of another version than there is.
-///
-/// # Errors
-/// 409, and those of [`named_revision`].
-pub(crate) fn same_revision(target: &Target, new: &Value, entry: &Entry) -> Result<(), Status> {
-    let resource = &target.served.resource;
-    match named_revision(new)? {
-        0 => Ok(()),
-        revision if revision == entry.revision => Ok(()),
-        _ => Err(Status::conflict(&resource.group, &resource.plural, &target.name, MODIFIED)),
-    }
-}
-
-/// Defaults. A request's body loses its nulls where null is not allowed; what an apply merged keeps them, for validation to
-/// find. A custom resource that says that it is of another kind gets none.
-fn fill_in(served: &Served, new: &mut Value, applied: bool) {
-    if served.is_other_kind(new) {
-        return;
-    }
-    if applied { served.schema().default_again(new) } else { served.schema().default(new) }
 }

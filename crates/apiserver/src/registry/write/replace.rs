@@ -3,15 +3,213 @@
 use super::*;
 use resource::Rechecks;
 
-/// The refusal of an update of an object that is another one than the client saw.
-pub(crate) fn other_uid(target: &Target, wanted: &str, there: &str, dry_run: bool) -> Status {
-    let resource = &target.served.resource;
-    let key = registry_key(target, dry_run);
-    let why = format!(
-        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
-         UID in precondition: {wanted}, UID in object meta: {there}"
-    );
-    Status::conflict(&resource.group, &resource.plural, &target.name, &why)
+impl<'a> Write<'a> {
+    /// The stages of an update.
+    pub(super) const UPDATE: [Stage<'a>; 9] = [
+        ("Default", Self::default_updated),
+        ("FieldManager.Update", Self::update_managed_fields),
+        ("Admit", Self::admit),
+        ("PrepareForUpdate", Self::prepare_for_update),
+        ("BeginUpdate", Self::begin_update),
+        ("ValidateUpdate", Self::validate_update),
+        ("Canonicalize", Self::canonicalize),
+        ("WarningsOnUpdate", Self::warnings_on_update),
+        ("ValidatingAdmission", Self::validate_admission),
+    ];
+
+    /// The object that is replaced: null in a create, which has no stage of these.
+    fn old(&self) -> &'a Value {
+        static NONE: Value = Value::Null;
+        self.old.map_or(&NONE, |old| old.value)
+    }
+
+    /// `runtime.ObjectDefaulter.Default`: fills in what the client left out, and metadata that an updater may leave out and not
+    /// change. From here on the object is as Go would write it; `empty` and `given` remember the empty parts that this drops.
+    fn default_updated(&mut self) -> Result<(), Status> {
+        let (served, strategy, old) = (self.served(), self.strategy(), self.old());
+        // what only the scale's path makes gets no defaults
+        if !self.is_scale() {
+            fill_in(served, &mut self.new, self.tracked);
+        }
+        strategy.default(&mut self.new);
+        carry_meta(&mut self.new, old);
+        self.empty = empty_parts(&self.new);
+        let managers = self.new["metadata"].get("managedFields");
+        let no_managers = managers.filter(|list| served.custom.is_none() && **list == json!([])).cloned();
+        // seldom: few lists that are owned as a whole hold objects, and fewer have something empty in them
+        let is_counted = strategy.counts_empty().is_some()
+            || (!self.empty.is_empty() && apply::holds_empty(served.schema(), &self.new));
+        self.given = (served.custom.is_none() && is_counted).then(|| self.new.clone());
+        served.normalize(&mut self.new);
+        if let Some(list) = no_managers {
+            // an empty list says something, that all is forgotten; of a custom resource upstream does not see it
+            meta_mut(&mut self.new).insert("managedFields".to_owned(), list);
+        }
+        Ok(())
+    }
+
+    /// `managedfields.FieldManager.Update`: sets `metadata.managedFields`, and touches nothing else. What admission changes later
+    /// has no manager.
+    fn update_managed_fields(&mut self) -> Result<(), Status> {
+        let (call, served, old, now) = (self.call, self.served(), self.old(), self.now);
+        if self.is_scale() {
+            call.as_writer(|writer| self.update_managers_of_scale(writer));
+            return Ok(());
+        }
+        if self.tracked == Tracked::Yes {
+            return Ok(());
+        }
+        let given = self.given.as_ref();
+        let seen = given.and_then(|given| apply::with_empty(served.schema(), given, &self.new));
+        call.as_writer(|writer| match seen {
+            Some(mut seen) => {
+                apply::track_update(Some(old), &mut seen, writer, served.schemas(), now);
+                let managers = seen["metadata"].get_mut("managedFields").map(Value::take);
+                let meta = meta_mut(&mut self.new);
+                meta.remove("managedFields");
+                meta.extend(managers.map(|managers| ("managedFields".to_owned(), managers)));
+            }
+            None => apply::track_update(Some(old), &mut self.new, writer, served.schemas(), now),
+        });
+        Ok(())
+    }
+
+    fn update_managers_of_scale(&mut self, writer: &Writer<'_>) {
+        let (served, old) = (self.served(), self.old());
+        let paths = served.scale().unwrap_or_default();
+        let path = api::object::text(&paths, "specReplicasPath");
+        let number = |object: &Value| resource::jsonpath::simple(object, path).and_then(Value::as_i64);
+        let catalog = self.core.catalog();
+        let changed = number(&self.new).filter(|to| number(old) != Some(*to));
+        let applied = self.tracked == Tracked::Yes;
+        apply::track_scale(old, &mut self.new, writer, path, changed, applied, |version| {
+            catalog.scales(served, version)
+        });
+    }
+
+    /// `RESTUpdateStrategy.PrepareForUpdate`: the kind takes back what this request may not change, and raises the generation. The
+    /// last stage before the store in which the object's content changes.
+    fn prepare_for_update(&mut self) -> Result<(), Status> {
+        let (core, call, strategy, old) = (self.core, self.call, self.strategy(), self.old());
+        let main = self.is_main();
+        call.context(core, |cx| match main {
+            true => strategy.prepare_update(cx, &mut self.new, old),
+            false => strategy.prepare_subresource(cx, &call.target.subresource, &mut self.new, old),
+        });
+        self.served().normalize(&mut self.new);
+        let generation = old["metadata"].get("generation").and_then(Value::as_i64);
+        let next = match (generation, strategy.generation_changed(&self.new, old)) {
+            (Some(generation), Some(changed)) if call.target.subresource != "status" => {
+                let changed = changed || self.pruned == Pruned::Yes || self.counts_given();
+                Some(generation + i64::from(changed))
+            }
+            (generation, _) => generation,
+        };
+        let meta = meta_mut(&mut self.new);
+        match next {
+            Some(generation) => meta.insert("generation".to_owned(), generation.into()),
+            None => meta.remove("generation"),
+        };
+        Ok(())
+    }
+
+    /// Whether an empty part was given that counts as a change.
+    fn counts_given(&self) -> bool {
+        let schema = self.served().schema();
+        let sees =
+            |part| self.given.as_ref().is_some_and(|given| apply::is_given_empty(schema, given, &self.new, part));
+        self.strategy().counts_empty().is_some_and(sees)
+    }
+
+    /// `Store.BeginUpdate`: the kind may refuse the change of an object, whatever it is (rights that nobody may give to himself). It
+    /// changes nothing.
+    fn begin_update(&mut self) -> Result<(), Status> {
+        let (core, call, strategy, old) = (self.core, self.call, self.strategy(), self.old());
+        if !self.is_main() {
+            return Ok(());
+        }
+        call.context(core, |cx| strategy.admit_update(cx, &self.new, old))
+    }
+
+    /// `RESTUpdateStrategy.ValidateUpdate` and `ValidateObjectMetaUpdate`: refuse the object for all that is wrong with it, or with
+    /// its change. They change nothing. Faults of a custom resource that were there before are warned of.
+    fn validate_update(&mut self) -> Result<(), Status> {
+        let (core, call, served, strategy) = (self.core, self.call, self.served(), self.strategy());
+        let (new, old, main) = (&self.new, self.old(), self.is_main());
+        let custom = served.custom.is_some();
+        let qualified = !custom && strategy.qualified_finalizers();
+        let rechecks = served.resource.rechecks;
+        let rechecks = Rechecks { whole: rechecks.whole && (main || rechecks.of_parts), ..rechecks };
+        let mut errors = meta::validate_update(new, old, qualified, strategy, rechecks, &Path::new("metadata"));
+        let sub = call.target.subresource.as_str();
+        errors.extend(call.context(core, |cx| match main {
+            true => strategy.validate_update(cx, new, old),
+            false => strategy.validate_subresource(cx, sub, new, old),
+        }));
+        if custom {
+            let found = match sub {
+                "status" => served.schema().check_status(new, old),
+                _ => served.schema().check(new, Some(old), &Path::root()),
+            };
+            errors.extend(found.errors);
+            // faults of rules in parts that this update leaves as they were
+            self.warnings = found.warnings;
+        }
+        if main && !custom {
+            errors.extend(self.refused_empty());
+        }
+        if errors.is_empty() { Ok(()) } else { Err(self.invalid(errors)) }
+    }
+
+    /// `RESTUpdateStrategy.Canonicalize`: brings numbers of custom resources into the form in which they are stored. An object whose
+    /// scale was changed gets its defaults only now: upstream fills them in when it reads what it stored.
+    fn canonicalize(&mut self) -> Result<(), Status> {
+        if self.served().custom.is_some() {
+            merge::schema::written(&mut self.new);
+        }
+        if self.is_scale() {
+            self.served().schema().default_again(&mut self.new);
+        }
+        Ok(())
+    }
+
+    /// `RESTUpdateStrategy.WarningsOnUpdate`: adds to the warnings, and touches nothing else. The answer to a change of a scale warns
+    /// of the object whose scale it is.
+    fn warnings_on_update(&mut self) -> Result<(), Status> {
+        if self.is_main() || self.is_scale() {
+            self.warnings.extend(self.strategy().warnings(&self.new, Some(self.old())));
+        }
+        Ok(())
+    }
+
+    /// `Storage.GuaranteedUpdate`: stores the object, or drops it where nothing holds a deleted one back any more. An object that
+    /// stays as it was is not written. From here on only the form changes in which the object is stored.
+    fn replace(mut self, entry: &Arc<Entry>) -> Result<Attempt, Status> {
+        let (served, old) = (self.served(), self.old());
+        let version = api::object::resource_version(old).to_owned();
+        meta_mut(&mut self.new).insert("resourceVersion".to_owned(), version.into());
+        let vanishes = self.core.vanishes(self.call.target, &self.new);
+        if !vanishes && apply::same_but_times(&self.new, old) && kept_so(served, &self.new, entry) {
+            let warnings = self.all_warnings();
+            return Ok(Attempt::Done(Answer { code: 200, object: served.present(entry), warnings }));
+        }
+        bounded(&self.new)?;
+        if self.call.options.dry_run {
+            served.through_storage(&mut self.new);
+            let warnings = self.all_warnings();
+            return Ok(Attempt::Done(Answer { code: 200, object: Object::Made(Arc::new(self.new)), warnings }));
+        }
+        // clients expect the object that they asked for; watchers hear of the one that was stored
+        let reply = vanishes.then(|| self.new.clone());
+        served.to_storage(&mut self.new);
+        let (bucket, key, expect) = (served.bucket.clone(), entry.key.clone(), entry.revision);
+        let op = if vanishes {
+            Op::Delete { bucket, key, expect }
+        } else {
+            Op::Put { bucket, key, value: std::mem::take(&mut self.new), expect: Expect::Revision(expect) }
+        };
+        Ok(self.pending(op, 200, reply))
+    }
 }
 
 impl Core {
@@ -21,268 +219,60 @@ impl Core {
     /// Whatever upstream answers.
     pub fn update(&self, call: &Call<'_>, body: Value) -> Result<Attempt, Status> {
         let target = call.target;
-        let resource = &target.served.resource;
         let mut new = body;
         enforce_namespace(&mut new, target)?;
-        match api::object::meta(&new, "name") {
-            "" => {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({} based on URL) was undeterminable: name must be provided",
-                    target.name
-                )));
-            }
-            name if name != target.name => {
-                return Err(Status::bad_request(format!(
-                    "the name of the object ({name}) does not match the name on the URL ({})",
-                    target.name
-                )));
-            }
-            _ => {}
-        }
+        same_name(target, &new)?;
         let entry = self.entry(target);
         // upstream's order: whose object it is, how it reads, whether it is there
         let uid = api::object::uid(&new);
         let old = entry.as_ref().map(|entry| entry.value());
         let there = old.as_ref().map_or("", |old| api::object::uid(old));
-        let made = entry.is_some() || resource.strategy.create_on_update();
+        let made = entry.is_some() || target.served.resource.strategy.create_on_update();
         if made && !uid.is_empty() && uid != there {
             return Err(other_uid(target, uid, there, call.options.dry_run));
         }
-        let Some(entry) = entry else {
-            keyed(target)?;
-            if resource.strategy.create_on_update() && target.subresource.is_empty() {
-                if resource.namespaced {
-                    self.check_namespace(target, &target.name)?;
-                }
-                named_revision(&new)?;
-                self.may_create(call)?;
-                // a trial, which stores nothing, leaves the one that was sent
-                if !call.options.dry_run {
-                    meta_mut(&mut new).remove("resourceVersion");
-                }
-                return self.create(call, new, false);
-            }
-            return Err(not_found(target));
-        };
+        let Some(entry) = entry else { return self.create_by_update(call, new) };
         self.in_namespace(target)?;
         expect_version(target, &new, &entry)?;
         kind_fits(target, &new)?;
-        self.replace(call, new, &entry, false, false)
+        self.replace(call, new, &entry, Tracked::No, Pruned::No)
     }
 
-    /// The second half of every update: `new` takes the place of `entry`. `tracked`: its managed fields are right. `pruned`: fields were
-    /// dropped from it that count as a change.
+    /// An update of an object that is not there creates it, where the kind allows that.
+    fn create_by_update(&self, call: &Call<'_>, mut new: Value) -> Result<Attempt, Status> {
+        let target = call.target;
+        let resource = &target.served.resource;
+        keyed(target)?;
+        if !resource.strategy.create_on_update() || !target.subresource.is_empty() {
+            return Err(not_found(target));
+        }
+        if resource.namespaced {
+            self.check_namespace(target, &target.name)?;
+        }
+        named_revision(&new)?;
+        self.may_create(call)?;
+        // a trial, which stores nothing, leaves the one that was sent
+        if !call.options.dry_run {
+            meta_mut(&mut new).remove("resourceVersion");
+        }
+        self.create(call, new, Tracked::No)
+    }
+
+    /// The second half of every update: `new` takes the place of `entry`.
     pub(crate) fn replace(
         &self,
         call: &Call<'_>,
-        mut new: Value,
+        new: Value,
         entry: &Arc<Entry>,
-        tracked: bool,
-        pruned: bool,
+        tracked: Tracked,
+        pruned: Pruned,
     ) -> Result<Attempt, Status> {
-        let Call { target, options, user, warnings } = *call;
-        let served = &target.served;
-        let resource = &served.resource;
-        let strategy = &*resource.strategy;
-        let old = served.present_value(entry);
-        let now = self.world.now();
-
-        bounded(&new)?;
-        // what only the scale's path makes gets no defaults
-        if target.subresource != "scale" {
-            fill_in(served, &mut new, tracked);
-        }
-        strategy.default(&mut new);
-        carry_meta(&mut new, &old);
-        let empty = empty_parts(&new);
-        let managers = new["metadata"].get("managedFields");
-        let no_managers = managers.filter(|list| served.custom.is_none() && **list == json!([])).cloned();
-        let counted = strategy.counts_empty();
-        // seldom: few lists that are owned as a whole hold objects, and fewer have something empty in them
-        let is_counted = counted.is_some() || (!empty.is_empty() && apply::holds_empty(served.schema(), &new));
-        let given = (served.custom.is_none() && is_counted).then(|| new.clone());
-        served.normalize(&mut new);
-        if let Some(list) = no_managers {
-            // an empty list says something, that all is forgotten; of a custom resource upstream does not see it
-            meta_mut(&mut new).insert("managedFields".to_owned(), list);
-        }
-        let api_version = served.api_version();
-        let ignored = strategy.ignored(&target.subresource);
-        let writer = Writer {
-            manager: &options.manager,
-            api_version: &api_version,
-            kind: &resource.kind,
-            subresource: &target.subresource,
-            ignored: &ignored,
-        };
-        if target.subresource == "scale" {
-            let paths = served.scale().unwrap_or_default();
-            let path = api::object::text(&paths, "specReplicasPath");
-            let number = |object: &Value| resource::jsonpath::simple(object, path).and_then(Value::as_i64);
-            let catalog = self.catalog();
-            let changed = number(&new).filter(|to| number(&old) != Some(*to));
-            apply::track_scale(&old, &mut new, &writer, path, changed, tracked, |version| {
-                catalog.scales(served, version)
-            });
-        } else if !tracked {
-            match given.as_ref().and_then(|given| apply::with_empty(served.schema(), given, &new)) {
-                Some(mut seen) => {
-                    apply::track_update(Some(&old), &mut seen, &writer, served.schemas(), now);
-                    let managers = seen["metadata"].get_mut("managedFields").map(Value::take);
-                    let meta = meta_mut(&mut new);
-                    meta.remove("managedFields");
-                    meta.extend(managers.map(|managers| ("managedFields".to_owned(), managers)));
-                }
-                None => apply::track_update(Some(&old), &mut new, &writer, served.schemas(), now),
-            }
-        }
-        let update = Operation::Update;
-        let manner = options.manner(update);
-        let by_policies = self.mutate_by_policies(target, update, &mut new, Some(&old), user, &manner, None)?;
-        let ran = self.mutate(target, update, &mut new, Some(&old), user, options.dry_run)? || by_policies.is_some();
-        if let Some(invoked) = &by_policies {
-            self.mutate_by_policies(target, update, &mut new, Some(&old), user, &manner, Some(invoked))?;
-        }
-        if ran {
-            served.prune(&mut new);
-            served.schema().default_again(&mut new);
-        }
-        let main = target.subresource.is_empty();
-        self.with_context(user, target, options.dry_run, |cx| {
-            if main {
-                strategy.prepare_update(cx, &mut new, &old);
-            } else {
-                strategy.prepare_subresource(cx, &target.subresource, &mut new, &old);
-            }
-        });
-        served.normalize(&mut new);
-        let generation = old["metadata"].get("generation").and_then(Value::as_i64);
-        match (generation, strategy.generation_changed(&new, &old)) {
-            (Some(generation), Some(changed)) if target.subresource != "status" => {
-                let sees = |part| {
-                    given.as_ref().is_some_and(|given| apply::is_given_empty(served.schema(), given, &new, part))
-                };
-                let changed = changed || pruned || counted.is_some_and(sees);
-                meta_mut(&mut new).insert("generation".to_owned(), (generation + i64::from(changed)).into());
-            }
-            (Some(generation), _) => {
-                meta_mut(&mut new).insert("generation".to_owned(), generation.into());
-            }
-            (None, _) => {
-                meta_mut(&mut new).remove("generation");
-            }
-        }
-        if main {
-            self.with_context(user, target, options.dry_run, |cx| strategy.admit_update(cx, &new, &old))?;
-        }
-        let path = Path::new("metadata");
-        // Faults of rules in parts that this update leaves as they were.
-        let mut let_be = Vec::new();
-        let qualified = served.custom.is_none() && strategy.qualified_finalizers();
-        let rechecks = resource.rechecks;
-        let rechecks = Rechecks { whole: rechecks.whole && (main || rechecks.of_parts), ..rechecks };
-        let mut errors = meta::validate_update(&new, &old, qualified, strategy, rechecks, &path);
-        errors.extend(self.with_context(user, target, options.dry_run, |cx| {
-            if main {
-                strategy.validate_update(cx, &new, &old)
-            } else {
-                strategy.validate_subresource(cx, &target.subresource, &new, &old)
-            }
-        }));
-        if served.custom.is_some() {
-            let found = match target.subresource.as_str() {
-                "status" => served.schema().check_status(&new, &old),
-                _ => served.schema().check(&new, Some(&old), &Path::root()),
-            };
-            errors.extend(found.errors);
-            let_be = found.warnings;
-        }
-        if main && served.custom.is_none() {
-            errors.extend(empty.iter().filter_map(|(path, _)| strategy.refuses_empty(path)));
-        }
-        if !errors.is_empty() {
-            let refused = self.invalid(target, api::object::meta(&new, "name"), errors, &empty);
-            return Err(refused.with_warnings(&let_be));
-        }
-        if !main {
-            let sub = &target.subresource;
-            self.with_context(user, target, options.dry_run, |cx| strategy.admit_subresource(cx, sub, &new, &old))
-                .map_err(|status| status.with_warnings(&let_be))?;
-        }
-        if served.custom.is_some() {
-            merge::schema::written(&mut new);
-        }
-        // and those of its scale only now: upstream fills them in when it reads what it stored
-        if target.subresource == "scale" {
-            served.schema().default_again(&mut new);
-        }
-        let mut more = let_be;
-        // the answer to a change of a scale warns of the object whose scale it is
-        if main || target.subresource == "scale" {
-            more.extend(strategy.warnings(&new, Some(&old)));
-        }
-        let hold = if strategy.may_grow(&target.subresource) {
-            let hold = self.admit_quotas(target, &new, Some((&old, entry.revision)), options.dry_run);
-            hold.map_err(|status| status.with_warnings(&more))?
-        } else {
-            None
-        };
-        self.validate(target, Operation::Update, Some(&new), Some(&old), user, &manner, &mut more)?;
-        let warnings = [warnings, &more].concat();
-
-        let version = api::object::resource_version(&old).to_owned();
-        meta_mut(&mut new).insert("resourceVersion".to_owned(), version.into());
-        let vanishes = self.vanishes(target, &new);
-        if !vanishes && apply::same_but_times(&new, &old) && kept_so(served, &new, entry) {
-            return Ok(Attempt::Done(Answer { code: 200, object: served.present(entry), warnings }));
-        }
-        bounded(&new)?;
-        if options.dry_run {
-            served.through_storage(&mut new);
-            return Ok(Attempt::Done(Answer { code: 200, object: Object::Made(Arc::new(new)), warnings }));
-        }
-        // clients expect the object that they asked for; watchers hear of the one that was stored
-        let reply = vanishes.then(|| new.clone());
-        served.to_storage(&mut new);
-        let (bucket, key) = (served.bucket.clone(), entry.key.clone());
-        let op = if vanishes {
-            Op::Delete { bucket, key, expect: entry.revision }
-        } else {
-            Op::Put { bucket, key, value: new, expect: Expect::Revision(entry.revision) }
-        };
-        Ok(Attempt::Write(Box::new(Pending {
-            txn: Txn { ops: vec![op], hold, ..Txn::default() },
-            code: 200,
-            warnings,
-            reply,
-            target: target.clone(),
-        })))
+        let old = call.target.served.present_value(entry);
+        let old = Old { entry, value: &old };
+        let mut write = Write { tracked, pruned, ..Write::new(self, *call, Some(old), new)? };
+        write.run(&Write::UPDATE)?;
+        write.replace(entry)
     }
-}
-
-/// The version that an update names is the object's; only some kinds may be updated without one.
-pub(in crate::registry) fn expect_version(target: &Target, new: &Value, entry: &Entry) -> Result<(), Status> {
-    let resource = &target.served.resource;
-    if named_revision(new)? == 0 && (target.served.custom.is_some() || !resource.strategy.unconditional_update()) {
-        let path = Path::new("metadata.resourceVersion");
-        let error = api::field::Error::invalid(&path, json!(0), "must be specified for an update");
-        return Err(Status::invalid(&resource.group, &resource.plural, &target.name, &vec![error]));
-    }
-    same_revision(target, new, entry)
-}
-
-/// A custom resource of another kind is invalid, not undecodable. It is still looked at where its types and bounds do not matter.
-pub(super) fn kind_fits(target: &Target, object: &Value) -> Result<(), Status> {
-    let resource = &target.served.resource;
-    let kind = api::object::text(object, "kind");
-    if kind == resource.kind {
-        return Ok(());
-    }
-    let mut errors = vec![api::field::Error::invalid(&Path::new("kind"), kind, format!("must be {}", resource.kind))];
-    if target.served.custom.is_some() {
-        errors.extend(target.served.schema().invariants(object));
-    }
-    Err(Status::invalid(&resource.group, kind, api::object::meta(object, "name"), &errors))
 }
 
 /// Whether an object would be stored as it is: one that was written in another version, or when its schema had more in it, is
@@ -294,24 +284,6 @@ fn kept_so(served: &Served, new: &Value, entry: &Entry) -> bool {
     let mut stored = new.clone();
     served.to_storage(&mut stored);
     apply::same_but_times(&stored, &entry.value())
-}
-
-/// Where upstream keeps the object in etcd: its messages show it.
-pub(crate) fn registry_key(target: &Target, dry_run: bool) -> String {
-    let resource = &target.served.resource;
-    let place = match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "endpoints") => "services/endpoints".to_owned(),
-        ("", "services") => "services/specs".to_owned(),
-        ("", "nodes") => "minions".to_owned(),
-        ("", "replicationcontrollers") => "controllers".to_owned(),
-        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
-        (group, plural) if resource.custom || group == "apiextensions.k8s.io" => format!("{group}/{plural}"),
-        (_, plural) => plural.to_owned(),
-    };
-    // a trial never reaches the layer that knows the prefix
-    let root = if dry_run { "" } else { "/registry" };
-    let parts = [place.as_str(), &target.namespace, &target.name];
-    parts.into_iter().filter(|part| !part.is_empty()).fold(root.to_owned(), |key, part| format!("{key}/{part}"))
 }
 
 /// What an updater may leave out and may not take away.
