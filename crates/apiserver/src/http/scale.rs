@@ -168,6 +168,7 @@ impl Server {
         read.map_err(|status| if builtin { status } else { unreadable() })
     }
 
+    /// Carries out a request about a Scale.
     pub(crate) async fn scale(self: &Arc<Self>, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let paths = &target.served.scale().ok_or_else(not_allowed)?;
         let builtin = target.served.custom.is_none();
@@ -177,22 +178,34 @@ impl Server {
             let scale = view(&target.served, &self.core.get(target)?.value(), paths, false)?;
             return shown(scale, builtin, &accepted, self.core.world.now(), Vec::new());
         }
+        let rescale = self.rescale(ask, target, paths)?;
+        let answer = self.core.run(self.may_take_long(ask, target), || rescale.attempt(ask)).await;
+        let answer = answer.map_err(|status| status.with_warnings(&rescale.warnings))?;
+        let scale = view(&target.served, &answer.object.value(), paths, true)?;
+        shown(scale, builtin, &accepted, self.core.world.now(), answer.warnings)
+    }
+
+    /// Reads a request to change a Scale.
+    ///
+    /// # Errors
+    /// What is wrong with it, whatever the object is.
+    fn rescale<'a>(&'a self, ask: &Ask, target: &'a Target, paths: &'a Value) -> Result<Rescale<'a>, Status> {
+        let builtin = target.served.custom.is_none();
         let agent = ask.header(http::header::USER_AGENT).unwrap_or_default();
         let kind = PatchKind::of(&ask.content_type());
         let apply = kind == Some(PatchKind::Apply);
         let options_kind = if ask.method == Method::PATCH { "PatchOptions" } else { "UpdateOptions" };
         let options = WriteOptions::parse(&ask.query, options_kind, agent, apply)?;
-        if ask.method == Method::PATCH {
-            match kind {
-                None => {
-                    let mut status = Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
-                    status.details = Some(json!({}));
-                    return Err(status);
-                }
-                Some(PatchKind::Strategic) if !builtin => return Err(super::verbs::custom_patches()),
-                Some(_) => {}
+        let way = match (&ask.method, kind) {
+            (&Method::PATCH, None) => {
+                let mut status = Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+                status.details = Some(json!({}));
+                return Err(status);
             }
-        }
+            (&Method::PATCH, Some(PatchKind::Strategic)) if !builtin => return Err(super::verbs::custom_patches()),
+            (&Method::PATCH, kind) => kind,
+            _ => None,
+        };
         let mut warnings = Vec::new();
         let body = if ask.method == Method::PUT {
             let mut body = Self::scale_body(ask, builtin)?;
@@ -210,115 +223,155 @@ impl Server {
             return Err(self.applied_scale(target, &body, &options));
         }
         if apply {
-            // whatever comes of it: what is applied is a scale
-            let writer = Writer {
-                manager: &options.manager,
-                api_version: "autoscaling/v1",
-                kind: "Scale",
-                subresource: "",
-                ignored: &Ignored::Nothing,
-            };
-            let schema = merge::builtin::schema(decode::SCALE);
-            apply::apply(None, &body, &writer, true, &*schema, self.core.world.now())
-                .map_err(|error| crate::registry::apply_refused(&error))?;
+            self.check_applied(&body, &options)?;
         }
+        if ask.method == Method::PUT {
+            own_name(target, &body)?;
+        }
+        Ok(Rescale { server: self, target, paths, options, way, body, warnings })
+    }
+
+    /// What is applied is a Scale, whatever comes of it.
+    fn check_applied(&self, body: &Value, options: &WriteOptions) -> Result<(), Status> {
+        let writer = Writer {
+            manager: &options.manager,
+            api_version: "autoscaling/v1",
+            kind: "Scale",
+            subresource: "",
+            ignored: &Ignored::Nothing,
+        };
+        let schema = merge::builtin::schema(decode::SCALE);
+        let applied = apply::apply(None, body, &writer, true, &*schema, self.core.world.now());
+        applied.map(drop).map_err(|error| crate::registry::apply_refused(&error))
+    }
+}
+
+/// A Scale has the name in the path, or none.
+fn own_name(target: &Target, scale: &Value) -> Result<(), Status> {
+    let named = api::object::meta(scale, "name");
+    if named.is_empty() || named == target.name {
+        return Ok(());
+    }
+    let why = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
+    Err(Status::bad_request(why))
+}
+
+/// A change of a Scale, which has been read.
+struct Rescale<'a> {
+    server: &'a Server,
+    target: &'a Target,
+    paths: &'a Value,
+    options: WriteOptions,
+    /// How the body patches the Scale; `None`: it takes its place.
+    way: Option<PatchKind>,
+    body: Value,
+    /// From decoding.
+    warnings: Vec<String>,
+}
+
+impl Rescale<'_> {
+    fn is_builtin(&self) -> bool {
+        self.target.served.custom.is_none()
+    }
+
+    /// One try: what the request makes of the Scale is put into the object, which is then updated as any other.
+    fn attempt(&self, ask: &Ask) -> Result<Attempt, Status> {
+        let (target, options) = (self.target, &self.options);
+        let core = &self.server.core;
+        let entry = core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
+        let old = target.served.present_value(&entry);
+        let mut scale = view(&target.served, &old, self.paths, true)?;
+        let has_number = jsonpath::simple(&old, text(self.paths, "specReplicasPath")).is_some();
+        if !self.is_builtin() && !has_number {
+            scale["spec"]["replicas"] = UNSET.into();
+        }
+        let mut warnings = self.warnings.clone();
+        let mut wanted = match self.way {
+            Some(kind) => self.patched(kind, &old, &scale, &mut warnings)?,
+            None => self.body.clone(),
+        };
+        core.in_namespace(target)?;
+        enforce_namespace(&mut wanted, target)?;
+        let operation = Operation::Update;
+        let manner = options.manner(operation);
+        let review = Review { target, operation, old: Some(&scale), user: &ask.user, manner };
+        core.mutate_body(&review, &mut wanted)?;
+        own_name(target, &wanted)?;
+        let (uid, there) = (api::object::uid(&wanted), api::object::uid(&old));
+        if !uid.is_empty() && uid != there {
+            return Err(other_uid(target, uid, there, options.dry_run));
+        }
+        let replicas = self.replicas(&wanted)?;
+        same_revision(target, &wanted, &entry)?;
+        let mut new = (*old).clone();
+        set(&mut new, text(self.paths, "specReplicasPath"), replicas.into());
         // an apply that does not mention the replicas leaves them to whom they are
-        let takes_over = if apply && body["spec"].get("replicas").is_some() { Tracked::Yes } else { Tracked::No };
-        let other_name = |scale: &Value| {
-            let named = api::object::meta(scale, "name");
-            let why = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
-            (!named.is_empty() && named != target.name).then(|| Status::bad_request(why))
+        let is_applied = self.way == Some(PatchKind::Apply) && self.body["spec"].get("replicas").is_some();
+        let tracked = if is_applied { Tracked::Yes } else { Tracked::No };
+        // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.
+        let call = Call { target, options, user: &ask.user, warnings: &warnings };
+        core.replace(&call, new, &entry, tracked, Pruned::No)
+    }
+
+    /// What a patch makes of a Scale, of the object `old`.
+    fn patched(
+        &self,
+        kind: PatchKind,
+        old: &Value,
+        scale: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Status> {
+        let body = &self.body;
+        let made = match kind {
+            PatchKind::Json => json_patch::apply(scale, body),
+            PatchKind::Strategic => strategic::apply(scale, body, &merge::builtin::schema(decode::SCALE)),
+            PatchKind::Merge | PatchKind::Apply => Ok(merge_patch::apply(scale, body)),
         };
-        if ask.method == Method::PUT
-            && let Some(refusal) = other_name(&body)
-        {
-            return Err(refusal);
-        }
-        let attempt = || -> Result<Attempt, Status> {
-            let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
-            let old = target.served.present_value(&entry);
-            let mut scale = view(&target.served, &old, paths, true)?;
-            let has_number = jsonpath::simple(&old, text(paths, "specReplicasPath")).is_some();
-            if !builtin && !has_number {
-                scale["spec"]["replicas"] = UNSET.into();
-            }
-            let scale = scale;
-            let mut warnings = warnings.clone();
-            let wanted = if ask.method == Method::PATCH {
-                let made = match kind {
-                    Some(PatchKind::Json) => json_patch::apply(&scale, &body),
-                    Some(PatchKind::Strategic) => {
-                        strategic::apply(&scale, &body, &merge::builtin::schema(decode::SCALE))
-                    }
-                    _ => Ok(merge_patch::apply(&scale, &body)),
-                };
-                let mut patched = made.map_err(|error| crate::registry::refused(&error))?;
-                // as of objects: a strategic patch is shown itself
-                let (shown, read) = match kind {
-                    Some(PatchKind::Apply) => {
-                        // conflicts come before what cannot be converted
-                        if let Some(wanted) = body["spec"].get("replicas")
-                            && let Some(conflict) = self.scale_conflicts(target, &old, wanted.as_i64(), &options)
-                        {
-                            return Err(conflict);
-                        }
-                        merge::builtin::convert(decode::SCALE, &mut patched)
-                            .map_err(|why| crate::registry::unconverted(&patched, &body, &why))?;
-                        (String::new(), Ok(()))
-                    }
-                    Some(PatchKind::Strategic) => (
-                        strategic::shown(&scale, &body, &merge::builtin::schema(decode::SCALE)),
-                        merge::builtin::convert(decode::SCALE, &mut patched),
-                    ),
-                    _ => (patched.to_string(), merge::builtin::decode(decode::SCALE, &mut patched)),
-                };
-                let unfit = |why: String| {
-                    Status::invalid("", "", "", &vec![Error::invalid(&Path::new("patch"), shown.as_str(), why)])
-                };
-                read.map_err(unfit)?;
-                if builtin && !apply {
-                    let unknown = decode::unknown_of_scale(&mut patched, options.validation).map_err(unfit)?;
-                    warnings.extend(unknown);
+        let mut patched = made.map_err(|error| crate::registry::refused(&error))?;
+        // as of objects: a strategic patch is shown itself
+        let (shown, read) = match kind {
+            PatchKind::Apply => {
+                // conflicts come before what cannot be converted
+                if let Some(wanted) = body["spec"].get("replicas")
+                    && let Some(conflict) =
+                        self.server.scale_conflicts(self.target, old, wanted.as_i64(), &self.options)
+                {
+                    return Err(conflict);
                 }
-                patched
-            } else {
-                body.clone()
-            };
-            let mut wanted = wanted;
-            self.core.in_namespace(target)?;
-            enforce_namespace(&mut wanted, target)?;
-            let operation = Operation::Update;
-            let manner = options.manner(operation);
-            let review = Review { target, operation, old: Some(&scale), user: &ask.user, manner };
-            self.core.mutate_body(&review, &mut wanted)?;
-            if let Some(refusal) = other_name(&wanted) {
-                return Err(refusal);
+                merge::builtin::convert(decode::SCALE, &mut patched)
+                    .map_err(|why| crate::registry::unconverted(&patched, body, &why))?;
+                return Ok(patched);
             }
-            let (uid, there) = (api::object::uid(&wanted), api::object::uid(&old));
-            if !uid.is_empty() && uid != there {
-                return Err(other_uid(target, uid, there, options.dry_run));
+            PatchKind::Strategic => (
+                strategic::shown(scale, body, &merge::builtin::schema(decode::SCALE)),
+                merge::builtin::convert(decode::SCALE, &mut patched),
+            ),
+            PatchKind::Json | PatchKind::Merge => {
+                (patched.to_string(), merge::builtin::decode(decode::SCALE, &mut patched))
             }
-            let replicas = wanted["spec"].get("replicas").and_then(Value::as_i64).unwrap_or(0);
-            if !builtin && replicas == UNSET {
-                let path = text(paths, "specReplicasPath");
-                return Err(Status::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
-            }
-            if builtin && replicas < 0 {
-                // a custom resource's own rules say so of their field
-                let path = Path::new("spec").child("replicas");
-                let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
-                return Err(Status::invalid("autoscaling", "Scale", &target.name, &vec![error]));
-            }
-            same_revision(target, &wanted, &entry)?;
-            let mut new = (*old).clone();
-            set(&mut new, text(paths, "specReplicasPath"), replicas.into());
-            // The fields of the object itself change, so its own rules apply; their manager is recorded as one of `scale`.
-            let call = Call { target, options: &options, user: &ask.user, warnings: &warnings };
-            self.core.replace(&call, new, &entry, takes_over, Pruned::No)
         };
-        let answer = self.core.run(self.may_take_long(ask, target), attempt).await;
-        let answer = answer.map_err(|status| status.with_warnings(&warnings))?;
-        let scale = view(&target.served, &answer.object.value(), paths, true)?;
-        shown(scale, builtin, &accepted, self.core.world.now(), answer.warnings)
+        let unfit =
+            |why: String| Status::invalid("", "", "", &vec![Error::invalid(&Path::new("patch"), shown.as_str(), why)]);
+        read.map_err(unfit)?;
+        if self.is_builtin() {
+            warnings.extend(decode::unknown_of_scale(&mut patched, self.options.validation).map_err(unfit)?);
+        }
+        Ok(patched)
+    }
+
+    /// The number of replicas that a Scale asks for.
+    fn replicas(&self, wanted: &Value) -> Result<i64, Status> {
+        let replicas = wanted["spec"].get("replicas").and_then(Value::as_i64).unwrap_or(0);
+        if !self.is_builtin() && replicas == UNSET {
+            let path = text(self.paths, "specReplicasPath");
+            return Err(Status::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+        }
+        if self.is_builtin() && replicas < 0 {
+            // a custom resource's own rules say so of their field
+            let path = Path::new("spec").child("replicas");
+            let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
+            return Err(Status::invalid("autoscaling", "Scale", &self.target.name, &vec![error]));
+        }
+        Ok(replicas)
     }
 }

@@ -29,48 +29,19 @@ impl Core {
         options: &DeleteOptions,
         user: &User,
     ) -> Result<(Vec<bool>, Vec<String>), Status> {
-        let mut warnings: Vec<String> = Vec::new();
-        let mut warn = |more: Vec<String>| {
-            for warning in more {
+        let mut warnings = Vec::new();
+        let mut deleted = Vec::with_capacity(targets.len());
+        while deleted.len() < targets.len() {
+            let rest = targets.get(deleted.len()..).unwrap_or_default();
+            let mut batch = self.batch(long, rest, options, user).await?;
+            for warning in batch.warnings {
                 if !warnings.contains(&warning) {
                     warnings.push(warning);
                 }
             }
-        };
-        let mut deleted = Vec::with_capacity(targets.len());
-        while deleted.len() < targets.len() {
-            let rest = targets.get(deleted.len()..).unwrap_or_default();
-            let mut batch = Batch::default();
-            for target in rest.iter().take(TOGETHER) {
-                batch.bytes = batch.bytes.saturating_add(self.entry(target).map_or(0, |entry| entry.length()));
-                match self.apart(long, || self.delete(target, options, user)).await {
-                    Ok(Attempt::Done(answer)) => {
-                        warn(answer.warnings);
-                        batch.there.push(true);
-                    }
-                    Ok(Attempt::Write(mut pending)) => {
-                        warn(std::mem::take(&mut pending.warnings));
-                        let (txn, _) = pending.split()?;
-                        batch.txn.ops.extend(txn.ops);
-                        batch.there.push(true);
-                    }
-                    Err(status) if status.code == 404 => batch.there.push(false),
-                    Err(status) => {
-                        batch.failed = Some(status);
-                        break;
-                    }
-                }
-                if batch.bytes >= TOGETHER_BYTES {
-                    break;
-                }
-                if batch.there.len() % AT_ONCE == 0 {
-                    tokio::task::yield_now().await;
-                }
-            }
-            let committed = if batch.txn.ops.is_empty() {
-                Ok(Vec::new())
-            } else {
-                self.store.submit(std::mem::take(&mut batch.txn)).await
+            let committed = match batch.txn.ops.is_empty() {
+                true => Ok(Vec::new()),
+                false => self.store.submit(batch.txn).await,
             };
             match committed {
                 Ok(_) => {}
@@ -91,6 +62,45 @@ impl Core {
             deleted.append(&mut batch.there);
         }
         Ok((deleted, warnings))
+    }
+
+    /// The deletions of the first of these objects, as many as fit into a commit.
+    async fn batch(
+        &self,
+        long: bool,
+        targets: &[Target],
+        options: &DeleteOptions,
+        user: &User,
+    ) -> Result<Batch, Status> {
+        let mut batch = Batch::default();
+        let mut bytes = 0_usize;
+        for target in targets.iter().take(TOGETHER) {
+            bytes = bytes.saturating_add(self.entry(target).map_or(0, |entry| entry.length()));
+            match self.apart(long, || self.delete(target, options, user)).await {
+                Ok(Attempt::Done(answer)) => {
+                    batch.warnings.extend(answer.warnings);
+                    batch.there.push(true);
+                }
+                Ok(Attempt::Write(mut pending)) => {
+                    batch.warnings.append(&mut pending.warnings);
+                    let (txn, _) = pending.split()?;
+                    batch.txn.ops.extend(txn.ops);
+                    batch.there.push(true);
+                }
+                Err(status) if status.code == 404 => batch.there.push(false),
+                Err(status) => {
+                    batch.failed = Some(status);
+                    break;
+                }
+            }
+            if bytes >= TOGETHER_BYTES {
+                break;
+            }
+            if batch.there.len() % AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(batch)
     }
 
     /// Deletes the events that nobody has written for `time`; returns how many there were. Those that are written meanwhile
@@ -124,8 +134,10 @@ impl Core {
 #[derive(Default)]
 struct Batch {
     txn: Txn,
-    bytes: usize,
+    /// Of each object, whether it was there.
     there: Vec<bool>,
+    warnings: Vec<String>,
+    /// Why the object after these must not be deleted.
     failed: Option<Status>,
 }
 
