@@ -2,7 +2,7 @@
 
 use api::field::{Error, ErrorList, Path};
 use api::names::{label_faults, label_value_faults, qualified_name_faults};
-use resource::{Rechecks, Strategy};
+use resource::Resource;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -14,22 +14,27 @@ fn members<'a>(meta: &'a Value, field: &str) -> impl Iterator<Item = (&'a String
     meta.get(field).and_then(Value::as_object).into_iter().flatten()
 }
 
+/// Whether the names of a kind's finalizers must be qualified. Those of custom resources are only warned of.
+fn is_qualified(resource: &Resource) -> bool {
+    !resource.custom && resource.facts.qualified_finalizers
+}
+
 /// Faults of a new object's metadata; `path` is `metadata`.
-pub fn validate(object: &Value, namespaced: bool, qualified: bool, strategy: &dyn Strategy, path: &Path) -> ErrorList {
+pub fn validate(object: &Value, resource: &Resource, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let meta = object.get("metadata").unwrap_or(&Value::Null);
     let text = |field: &str| meta.get(field).and_then(Value::as_str).unwrap_or_default();
     let (name, generate) = (text("name"), text("generateName"));
-    generated(generate, strategy, path, &mut errors);
+    generated(generate, resource, path, &mut errors);
     if name.is_empty() {
         errors.push(Error::required(&path.child("name"), "name or generateName is required"));
     } else {
-        for fault in strategy.name_faults(name, false) {
+        for fault in (resource.facts.name_faults)(name, false) {
             errors.push(Error::invalid(&path.child("name"), name, fault));
         }
     }
     let namespace = text("namespace");
-    if namespaced {
+    if resource.namespaced {
         if namespace.is_empty() {
             errors.push(Error::required(&path.child("namespace"), ""));
         } else {
@@ -47,7 +52,7 @@ pub fn validate(object: &Value, namespaced: bool, qualified: bool, strategy: &dy
             "must be greater than or equal to 0",
         ));
     }
-    whole(meta, qualified, path, &mut errors);
+    whole(meta, is_qualified(resource), path, &mut errors);
     errors
 }
 
@@ -176,24 +181,18 @@ fn managers(meta: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn generated(prefix: &str, strategy: &dyn Strategy, path: &Path, errors: &mut ErrorList) {
+fn generated(prefix: &str, resource: &Resource, path: &Path, errors: &mut ErrorList) {
     if !prefix.is_empty() {
-        for fault in strategy.name_faults(prefix, true) {
+        for fault in (resource.facts.name_faults)(prefix, true) {
             errors.push(Error::invalid(&path.child("generateName"), prefix, fault));
         }
     }
 }
 
 /// Faults of changed metadata; `new` has the server-owned fields filled in from `old` where it left them out. What the kind's
-/// own validation checks again is reported again.
-pub fn validate_update(
-    new: &Value,
-    old: &Value,
-    qualified: bool,
-    strategy: &dyn Strategy,
-    rechecks: Rechecks,
-    path: &Path,
-) -> ErrorList {
+/// own validation checks again is reported again. `main`: the object itself is updated, and not a part of it.
+pub fn validate_update(new: &Value, old: &Value, resource: &Resource, main: bool, path: &Path) -> ErrorList {
+    let (rechecks, qualified) = (resource.facts.rechecks, is_qualified(resource));
     let none = Value::Null;
     let (new, old) = (new.get("metadata").unwrap_or(&none), old.get("metadata").unwrap_or(&none));
     let mut errors = ErrorList::new();
@@ -205,8 +204,8 @@ pub fn validate_update(
             unqualified(new, &path.child("finalizers"), &mut errors);
         }
     }
-    if rechecks.whole {
-        generated(api::object::text(new, "generateName"), strategy, path, &mut errors);
+    if rechecks.whole && (main || rechecks.of_parts) {
+        generated(api::object::text(new, "generateName"), resource, path, &mut errors);
         whole(new, qualified, path, &mut errors);
     }
     errors

@@ -123,7 +123,7 @@ pub fn row<'a>(served: &Served, object: Shown<'a>, include: Include, version: &'
     };
     let conditions = match &served.custom {
         Some(_) => Vec::new(),
-        None => served.resource.strategy.row_conditions(tree),
+        None => (served.resource.facts.row_conditions)(tree),
     };
     Row { cells, conditions, object: included }
 }

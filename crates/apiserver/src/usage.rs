@@ -5,7 +5,7 @@ use crate::registry::{Live, Served};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use resource::admission::Objects;
-use resource::{Column, Rechecks, Resource, Strategy};
+use resource::{Column, Facts, Resource, Strategy};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,9 +54,9 @@ pub(crate) fn served(usage: &Arc<dyn Usage>) -> [Served; 2] {
             schema: crate::crd::schema(&schema),
             type_name: None,
             columns: ["Name", "cpu", "memory", "Window"].map(column).to_vec(),
+            facts: Facts::default(),
             strategy: Arc::new(Rows),
             custom: false,
-            rechecks: Rechecks { update: true, whole: false, of_parts: true },
         };
         Served::live(resource, Arc::new(metrics))
     };

@@ -5,7 +5,7 @@ use super::kit::{age, at, child, int, items, text};
 use api::field::{Error, ErrorList, Path};
 use jiff::{SignedDuration, Timestamp};
 use resource::status::Status;
-use resource::{Context, Outcome, Strategy};
+use resource::{Context, Facts, Outcome, Strategy};
 use serde_json::{Value, json};
 
 const GROUP: &str = "authentication.k8s.io";
@@ -18,12 +18,8 @@ const MAX_SECS: i64 = 1 << 32;
 pub struct Accounts;
 
 impl Strategy for Accounts {
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, delete_returns_object: true, ..Facts::default() }
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,6 +1,6 @@
 //! The table of the kinds of Kubernetes itself that are served, with their descriptions for discovery and tables.
 
-use resource::{Column, Rechecks, Resource, Strategy, Subresource};
+use resource::{Column, Facts, Rechecks, Resource, Strategy, Subresource};
 use std::sync::Arc;
 
 /// A kind on its way into the catalogue.
@@ -15,6 +15,7 @@ impl Kind {
     /// A stored, namespaced kind in `v1` of its group.
     pub fn new(group: &str, kind: &str, plural: &str, strategy: impl Strategy + 'static) -> Self {
         let name = merge::builtin::type_name(group, kind);
+        let facts = Facts { rechecks: rechecks(group, kind), ..strategy.facts() };
         let columns = vec![column("Name", "string", "name", 0), column("Created At", "date", "", 0)];
         Self {
             resource: Resource {
@@ -32,9 +33,9 @@ impl Kind {
                 schema: name.map(merge::builtin::schema).unwrap_or_default(),
                 type_name: name,
                 columns,
+                facts,
                 strategy: Arc::new(strategy),
                 custom: false,
-                rechecks: rechecks(group, kind),
             },
         }
     }

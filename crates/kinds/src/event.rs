@@ -6,7 +6,7 @@ use super::kit::{at, int, map, same, since, text, time, unset};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Storage, Strategy};
 use serde_json::{Value, json};
 
 const SYSTEM_NAMESPACE: &str = "kube-system";
@@ -39,13 +39,16 @@ pub struct CoreEvents;
 pub struct Events;
 
 impl Strategy for CoreEvents {
-    fn cached(&self) -> bool {
-        false
-    }
-
-    /// Whatever fits in a path: only the newer shape asks for more.
-    fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
-        names::path_segment_faults(name, prefix)
+    fn facts(&self) -> Facts {
+        Facts {
+            cached: false,
+            // Whatever fits in a path: only the newer shape asks for more.
+            name_faults: names::path_segment_faults,
+            has_dependents: false,
+            has_generation: false,
+            create_on_update: true,
+            ..Facts::default()
+        }
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -54,18 +57,6 @@ impl Strategy for CoreEvents {
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
         legacy(new, "reportingComponent")
-    }
-
-    fn has_dependents(&self) -> bool {
-        false
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
     }
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
@@ -77,9 +68,28 @@ impl Strategy for CoreEvents {
     }
 }
 
+fn to_storage(object: &mut Value) {
+    rename(object, NAMES.into_iter().map(|(core, new)| (new, core)));
+    object["apiVersion"] = "v1".into();
+    merge::builtin::normalize("io.k8s.api.core.v1.Event", object);
+}
+
+fn to_shape(object: &mut Value) {
+    rename(object, NAMES.into_iter());
+    object["apiVersion"] = "events.k8s.io/v1".into();
+    merge::builtin::normalize("io.k8s.api.events.v1.Event", object);
+}
+
 impl Strategy for Events {
-    fn cached(&self) -> bool {
-        false
+    fn facts(&self) -> Facts {
+        Facts {
+            cached: false,
+            has_dependents: false,
+            has_generation: false,
+            create_on_update: true,
+            storage: Some(Storage { group: "", plural: "events", to_storage, to_shape }),
+            ..Facts::default()
+        }
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -148,18 +158,6 @@ impl Strategy for Events {
         errors
     }
 
-    fn has_dependents(&self) -> bool {
-        false
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
         let regarding = [
             ("involvedObject.kind", "regarding.kind"),
@@ -180,22 +178,6 @@ impl Strategy for Events {
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         row(&as_core(object), now)
-    }
-
-    fn storage(&self) -> Option<(&'static str, &'static str)> {
-        Some(("", "events"))
-    }
-
-    fn to_storage(&self, object: &mut Value) {
-        rename(object, NAMES.into_iter().map(|(core, new)| (new, core)));
-        object["apiVersion"] = "v1".into();
-        merge::builtin::normalize("io.k8s.api.core.v1.Event", object);
-    }
-
-    fn to_shape(&self, object: &mut Value) {
-        rename(object, NAMES.into_iter());
-        object["apiVersion"] = "events.k8s.io/v1".into();
-        merge::builtin::normalize("io.k8s.api.events.v1.Event", object);
     }
 }
 

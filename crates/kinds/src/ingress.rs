@@ -5,7 +5,7 @@ use super::kit::{age, at, int, items, keep, same, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 const PATH_TYPES: [&str; 3] = ["Exact", "ImplementationSpecific", "Prefix"];
@@ -214,13 +214,13 @@ pub(crate) fn balanced(entries: &[Value], modes: bool) -> ErrorList {
 }
 
 impl Strategy for Ingresses {
+    fn facts(&self) -> Facts {
+        Facts { shown_at: &[("spec", "spec.rules")], ..Facts::default() }
+    }
+
     fn warnings(&self, _new: &Value, old: Option<&Value>) -> Vec<String> {
         let warning = || crate::kit::stored_only("Ingresses", "routes nothing: no traffic will come by this one");
         old.is_none().then(warning).into_iter().collect()
-    }
-
-    fn shown_at(&self, field: &str) -> Option<&'static str> {
-        (field == "spec").then_some("spec.rules")
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
@@ -253,8 +253,8 @@ impl Strategy for Ingresses {
         balanced(items(new, "status.loadBalancer.ingress"), false)
     }
 
-    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
-        Some(!same(at(new, "spec"), at(old, "spec")))
+    fn generation_changed(&self, new: &Value, old: &Value) -> bool {
+        !same(at(new, "spec"), at(old, "spec"))
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

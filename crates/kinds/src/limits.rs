@@ -9,7 +9,7 @@ use api::names;
 use api::quantity::Quantity;
 use jiff::Timestamp;
 use resource::status::Status;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -239,8 +239,8 @@ pub fn check(cx: &Context<'_>, plural: &str, object: &Value) -> Result<(), Statu
 pub struct LimitRanges;
 
 impl Strategy for LimitRanges {
-    fn create_on_update(&self) -> bool {
-        true
+    fn facts(&self) -> Facts {
+        Facts { create_on_update: true, has_generation: false, ..Facts::default() }
     }
 
     fn default(&self, object: &mut Value) {
@@ -277,10 +277,6 @@ impl Strategy for LimitRanges {
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
         validate(new)
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
     }
 
     fn row(&self, object: &Value, _now: Timestamp) -> Vec<Value> {

@@ -5,7 +5,7 @@ use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
 use resource::status::Status;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -81,8 +81,8 @@ impl Strategy for PriorityClasses {
         errors
     }
 
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        Some(false)
+    fn generation_changed(&self, _new: &Value, _old: &Value) -> bool {
+        false
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -127,12 +127,14 @@ fn overhead(class: &Value) -> ErrorList {
 }
 
 impl Strategy for RuntimeClasses {
-    fn qualified_finalizers(&self) -> bool {
-        false
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
+    fn facts(&self) -> Facts {
+        Facts {
+            qualified_finalizers: false,
+            create_on_update: true,
+            unconditional_update: false,
+            has_generation: false,
+            ..Facts::default()
+        }
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -149,14 +151,6 @@ impl Strategy for RuntimeClasses {
             errors.push(Error::invalid(&Path::new("handler"), handler, "field is immutable"));
         }
         errors
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -250,17 +244,15 @@ impl Budgets {
 }
 
 impl Strategy for Budgets {
-    /// Whatever fits in a path: upstream's rules of budgets do not look at metadata.
-    fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
-        api::names::path_segment_faults(name, prefix)
-    }
-
-    fn looks_at_metadata(&self) -> bool {
-        false
-    }
-
-    fn qualified_finalizers(&self) -> bool {
-        false
+    fn facts(&self) -> Facts {
+        Facts {
+            // Whatever fits in a path: upstream's rules of budgets do not look at metadata.
+            name_faults: api::names::path_segment_faults,
+            looks_at_metadata: false,
+            qualified_finalizers: false,
+            unconditional_update: false,
+            ..Facts::default()
+        }
     }
 
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
@@ -294,10 +286,6 @@ impl Strategy for Budgets {
         errors
     }
 
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let or = |field: &str| match at(object, field) {
             Value::Null => json!("N/A"),
@@ -318,14 +306,14 @@ impl Strategy for Budgets {
 pub struct NetworkPolicies;
 
 impl Strategy for NetworkPolicies {
+    fn facts(&self) -> Facts {
+        Facts { counts_empty: Some("spec"), ..Facts::default() }
+    }
+
     fn warnings(&self, _new: &Value, old: Option<&Value>) -> Vec<String> {
         let warning =
             || crate::kit::stored_only("NetworkPolicies", "blocks nothing: pods reach whatever their machine reaches");
         old.is_none().then(warning).into_iter().collect()
-    }
-
-    fn counts_empty(&self) -> Option<&'static str> {
-        Some("spec")
     }
 
     fn default(&self, object: &mut Value) {
@@ -439,8 +427,8 @@ impl Strategy for EndpointSlices {
         drop_topology(new, Some(old));
     }
 
-    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
-        Some(at(new, "metadata.generation") != at(old, "metadata.generation"))
+    fn generation_changed(&self, new: &Value, old: &Value) -> bool {
+        at(new, "metadata.generation") != at(old, "metadata.generation")
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

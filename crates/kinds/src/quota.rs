@@ -13,7 +13,7 @@ use api::quota::{self as counted, in_scope};
 use jiff::Timestamp;
 use resource::admission::Objects;
 use resource::status::Status;
-use resource::{Context, Growth, Quotas, Strategy};
+use resource::{Context, Facts, Growth, Quotas, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -235,6 +235,10 @@ fn concerns(entry: &str, group: &str, plural: &str) -> bool {
 pub struct ResourceQuotas;
 
 impl Strategy for ResourceQuotas {
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, delete_returns_object: true, ..Facts::default() }
+    }
+
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         new["status"] = json!({});
     }
@@ -286,14 +290,6 @@ impl Strategy for ResourceQuotas {
             (asked > most).then(|| format!("ResourceQuota {request} ({asked}) should be less than {limit} ({most})"))
         };
         ["cpu", "memory", "storage", "ephemeral-storage"].iter().filter_map(above).collect()
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -4,7 +4,6 @@
 //! away the objects of those that are being deleted, and hand out the new catalog. On a cluster five controllers do this.
 
 use crate::registry::{Attempt, Catalog, Core, DeleteOptions, Target};
-use merge::apply::Writer;
 use resource::User;
 use resource::definitions::{CLEANUP, DEFINITIONS, condition, set_condition};
 use serde_json::{Value, json};
@@ -138,16 +137,9 @@ impl Definitions {
 /// Notes that this server manages what it wrote into the status.
 fn track(core: &Core, entry: &Entry, value: &mut Value) {
     let Some(served) = core.catalog().any("apiextensions.k8s.io", "customresourcedefinitions").cloned() else { return };
-    let ignored = served.resource.strategy.ignored("status");
-    let api_version = served.api_version();
-    let writer = Writer {
-        manager: "kube-apiserver",
-        api_version: &api_version,
-        kind: &served.resource.kind,
-        subresource: "status",
-        ignored: &ignored,
-    };
-    merge::apply::track_update(Some(&entry.value()), value, &writer, served.schema(), core.world.now());
+    served.as_writer("kube-apiserver", "status", |writer| {
+        merge::apply::track_update(Some(&entry.value()), value, writer, served.schema(), core.world.now());
+    });
 }
 
 fn write(core: &Core, entry: &Entry, mut value: Value) {

@@ -11,7 +11,7 @@ use api::part;
 use bytes::Bytes;
 use merge::schema::Schema;
 use resource::jsonpath::JsonPath;
-use resource::{Column, Rechecks, Resource, Subresource};
+use resource::{Column, Resource, Strategy, Subresource};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
 use store::Revision;
@@ -112,6 +112,7 @@ pub(crate) fn served(definition: &Value, text: &Bytes, fresh_from: Revision) -> 
                 "" => format!("{kind}List"),
                 list_kind => list_kind.to_owned(),
             };
+            let strategy = CustomStrategy { has_status, scale: scale.clone() };
             let resource = Resource {
                 group: group.clone(),
                 version: name,
@@ -129,10 +130,10 @@ pub(crate) fn served(definition: &Value, text: &Bytes, fresh_from: Revision) -> 
                 subresources: served_subresources,
                 schema: Arc::default(),
                 columns: columns(version),
-                strategy: Arc::new(CustomStrategy { has_status, scale: scale.clone() }),
+                facts: strategy.facts(),
+                strategy: Arc::new(strategy),
                 type_name: None,
                 custom: true,
-                rechecks: Rechecks { update: true, whole: false, of_parts: true },
             };
             let selectable = version["selectableFields"].as_array().into_iter().flatten();
             let deprecation = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {

@@ -2,7 +2,7 @@
 
 use api::field::{Error, ErrorList, Path};
 use merge::apply::Ignored;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -114,6 +114,10 @@ fn set(map: &mut Map<String, Value>, key: &str, value: Option<&Value>) {
 }
 
 impl Strategy for CustomStrategy {
+    fn facts(&self) -> Facts {
+        Facts { unconditional_update: false, ..Facts::default() }
+    }
+
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         if self.has_status
             && let Some(map) = new.as_object_mut()
@@ -171,13 +175,9 @@ impl Strategy for CustomStrategy {
         *new = result;
     }
 
-    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
+    fn generation_changed(&self, new: &Value, old: &Value) -> bool {
         let skipped: &[&str] = if self.has_status { &["metadata", "status"] } else { &["metadata"] };
-        Some(!without(new, skipped).eq(without(old, skipped)))
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
+        !without(new, skipped).eq(without(old, skipped))
     }
 
     fn ignored(&self, subresource: &str) -> Ignored {

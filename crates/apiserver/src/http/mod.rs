@@ -37,7 +37,6 @@ use crate::registry::{Catalog, Core, RealWorld, Served, Target};
 use crate::streams::{PodStreams, Tunnels};
 use crate::usage::{self, Usage};
 use crate::wire::ObjectCodec;
-use merge::apply::Writer;
 use resource::User;
 use resource::admission::Admission;
 use resource::definitions::DEFINITIONS;
@@ -203,15 +202,9 @@ impl Server {
             served.schema().default(&mut object);
             served.resource.strategy.default(&mut object);
             // whoever applies such an object later meets the server as its manager
-            let (ignored, api_version) = (served.resource.strategy.ignored(""), served.api_version());
-            let writer = Writer {
-                ignored: &ignored,
-                manager: SERVER,
-                api_version: &api_version,
-                kind: &served.resource.kind,
-                subresource: "",
-            };
-            merge::apply::track_update(None, &mut object, &writer, served.schemas(), self.core.world.now());
+            served.as_writer(SERVER, "", |writer| {
+                merge::apply::track_update(None, &mut object, writer, served.schemas(), self.core.world.now());
+            });
             let strategy = &*served.resource.strategy;
             let target = Target {
                 served: served.clone(),
@@ -222,7 +215,7 @@ impl Server {
             self.core.with_context(&User::admin(), &target, false, |cx| strategy.prepare_create(cx, &mut object));
             object["metadata"]["uid"] = self.core.world.uid().into();
             object["metadata"]["creationTimestamp"] = now.clone().into();
-            if served.resource.strategy.generation_changed(&object, &object).is_some() {
+            if served.resource.facts.has_generation {
                 object["metadata"]["generation"] = 1.into();
             }
             txn.ops.push(Op::Put { bucket: served.bucket.clone(), key, value: object, expect: Expect::Absent });

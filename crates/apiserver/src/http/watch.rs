@@ -114,7 +114,7 @@ impl Encoder {
         let mut object = json!({"kind": served.resource.kind, "apiVersion": served.api_version(), "metadata": meta});
         // with what Go always writes of the kind
         served.normalize(&mut object);
-        served.resource.strategy.bookmark(&mut object);
+        (served.resource.facts.bookmark)(&mut object);
         let line = self.line("BOOKMARK", &Object::Made(Arc::new(object)));
         self.columns_sent = true;
         line.into()
@@ -242,7 +242,7 @@ impl Server {
         let asks_initial = options.send_initial_events == Some(true);
         if asks_initial && revision > store.revision() {
             let watcher =
-                Err(too_large(revision, store.revision(), Some(if served.resource.strategy.cached() { 1 } else { 3 })));
+                Err(too_large(revision, store.revision(), Some(if served.resource.facts.cached { 1 } else { 3 })));
             return Ok(Start { initial: Vec::new(), mark_initial_end: false, from: revision, watcher });
         }
         let shows_state = match options.send_initial_events {

@@ -5,12 +5,12 @@ use api::field::{Error, Path};
 use api::packed::Packed;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use merge::apply::{Schemas, Versions};
+use merge::apply::{Schemas, Versions, Writer};
 use merge::builtin::OBJECT_META;
 use merge::schema::Schema;
 use resource::Resource;
 use resource::admission::Objects;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use store::{Entry, Revision};
@@ -97,8 +97,8 @@ impl Versions for Served {
 
 impl Served {
     pub fn builtin(resource: Resource) -> Self {
-        let bucket = match resource.strategy.storage() {
-            Some((group, plural)) => bucket(group, plural),
+        let bucket = match resource.facts.storage {
+            Some(storage) => bucket(storage.group, storage.plural),
             None => bucket(&resource.group, &resource.plural),
         };
         let schema = OnceLock::from(resource.schema.clone());
@@ -119,7 +119,11 @@ impl Served {
     pub fn scale(&self) -> Option<Value> {
         match &self.custom {
             Some(custom) => custom.scale.clone(),
-            None => self.resource.strategy.scale(),
+            None => self
+                .resource
+                .facts
+                .scale
+                .map(|_| json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"})),
         }
     }
 
@@ -164,6 +168,13 @@ impl Served {
             Some(_) => Schemas::by_version(self.schema(), self),
             None => Schemas::from(self.schema()),
         }
+    }
+
+    /// Gives `work` what managed fields say of who writes what. `subresource`: empty for the object itself.
+    pub(crate) fn as_writer<T>(&self, manager: &str, subresource: &str, work: impl FnOnce(&Writer<'_>) -> T) -> T {
+        let (api_version, kind) = (self.api_version(), &self.resource.kind);
+        let ignored = self.resource.strategy.ignored(subresource);
+        work(&Writer { manager, api_version: &api_version, kind, subresource, ignored: &ignored })
     }
 
     /// Reads a value as Go would read the kind, metadata and all.
@@ -218,7 +229,7 @@ impl Served {
     }
 
     fn foreign(&self) -> bool {
-        self.resource.strategy.storage().is_some()
+        self.resource.facts.storage.is_some()
     }
 
     /// A stored object as this version shows it.
@@ -256,8 +267,8 @@ impl Served {
     }
 
     fn shape(&self, value: &mut Value) {
-        if self.foreign() {
-            self.resource.strategy.to_shape(value);
+        if let Some(storage) = &self.resource.facts.storage {
+            (storage.to_shape)(value);
         }
         value["apiVersion"] = self.api_version().into();
         value["kind"] = self.resource.kind.clone().into();
@@ -274,8 +285,8 @@ impl Served {
 
     /// An object of this version as it is stored.
     pub(crate) fn to_storage(&self, value: &mut Value) {
-        if self.foreign() {
-            self.resource.strategy.to_storage(value);
+        if let Some(storage) = &self.resource.facts.storage {
+            (storage.to_storage)(value);
         }
         if let Some(custom) = &self.custom {
             if !self.is_storage_version(custom) {

@@ -1,14 +1,14 @@
 //! The server's part of deleting an object: preconditions, grace, finalizers. Dependents are the garbage collector's.
 
 use super::read::not_found;
-use super::write::{meta_mut, time};
+use super::write::{held_by_spec, meta_mut, time};
 use super::{Answer, Attempt, Core, Object, Pending, Review, Served, Target};
 use crate::query::{self, Manner, Query};
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
 use resource::admission::Operation;
 use resource::status::Status;
-use resource::{Deletion, Strategy, User};
+use resource::{Deletion, Facts, Strategy, User};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use store::{Entry, Expect, Op, Txn};
@@ -112,7 +112,7 @@ impl DeleteOptions {
 
     /// The warning for a client that deletes objects of this kind.
     pub(crate) fn warnings(&self, served: &Served) -> Vec<String> {
-        let is_told = self.propagation.is_none() && served.resource.strategy.warns_of_orphans();
+        let is_told = self.propagation.is_none() && served.resource.facts.warns_of_orphans;
         is_told.then(|| ORPHANS.to_owned()).into_iter().collect()
     }
 }
@@ -172,6 +172,10 @@ impl Core {
 }
 
 impl Delete<'_> {
+    fn facts(&self) -> &Facts {
+        &self.target.served.resource.facts
+    }
+
     fn strategy(&self) -> &dyn Strategy {
         &*self.target.served.resource.strategy
     }
@@ -182,7 +186,7 @@ impl Delete<'_> {
 
     /// `storage.Preconditions.Check`: the object is the one that the client means.
     fn check_preconditions(&self) -> Result<(), Status> {
-        let refused = match self.strategy().deletion() {
+        let refused = match self.facts().deletion {
             Deletion::Usual => self.check_usual_preconditions(),
             Deletion::Own | Deletion::OwnWithDependents => self.check_own_preconditions(),
         };
@@ -229,9 +233,9 @@ impl Delete<'_> {
 
     /// Whether the object goes already, and nobody is asked again.
     fn is_under_way(&self) -> bool {
-        self.strategy().deletion() == Deletion::OwnWithDependents
+        self.facts().deletion == Deletion::OwnWithDependents
             && api::object::is_terminating(&self.old)
-            && !self.strategy().may_vanish(&self.old)
+            && held_by_spec(&self.target.served, &self.old)
     }
 
     /// `admission.ValidationInterface.Validate`: plugins and policies may refuse the deletion, or warn of it.
@@ -261,7 +265,7 @@ impl Delete<'_> {
             .with_context(self.user, self.target, options.dry_run, |cx| strategy.begin_delete(cx, &self.old))?;
         let Some(mut new) = begun else { return Ok(None) };
         meta_mut(&mut new).insert("deletionTimestamp".to_owned(), time(now).into());
-        if strategy.deletion() == Deletion::OwnWithDependents {
+        if self.facts().deletion == Deletion::OwnWithDependents {
             // the old word means something else here
             let asked = if options.cascades { Some(Propagation::Foreground) } else { options.propagation };
             set_finalizers(&mut new, finalizers_for(&self.old, asked, false));
@@ -271,10 +275,10 @@ impl Delete<'_> {
 
     /// `rest.BeforeDelete`: finalizers say what becomes of dependents, and the object gets its grace, or goes at once.
     fn before_delete(self, now: Timestamp) -> Attempt {
-        let (options, strategy) = (self.options, self.strategy());
+        let (options, facts) = (self.options, self.facts());
         let mut new = (*self.old).clone();
-        let finalizers = if strategy.has_dependents() {
-            finalizers_for(&self.old, options.propagation, strategy.default_orphans())
+        let finalizers = if facts.has_dependents {
+            finalizers_for(&self.old, options.propagation, facts.default_orphans)
         } else {
             finalizers_for(&self.old, Some(Propagation::Background), false)
         };
@@ -282,7 +286,7 @@ impl Delete<'_> {
         let changed = finalizers != had;
         let is_held = !finalizers.is_empty();
         set_finalizers(&mut new, finalizers);
-        let pending = is_held || !strategy.may_vanish(&new);
+        let pending = is_held || held_by_spec(&self.target.served, &new);
         let left = self.old_number("deletionGracePeriodSeconds");
         let grace = Grace { now, secs: self.grace_secs(left), left, pending };
         if api::object::is_terminating(&self.old) { self.again(new, grace, changed) } else { self.first(new, grace) }
@@ -294,7 +298,7 @@ impl Delete<'_> {
         let terminating = api::object::is_terminating(&self.old);
         match left.filter(|left| terminating && *left > 0) {
             // what its state allows is not asked again, and who does not ask for less gets what is left
-            Some(left) if strategy.graceful() => asked.map_or(left, |asked| if asked < 0 { 1 } else { asked }),
+            Some(left) if self.facts().graceful => asked.map_or(left, |asked| if asked < 0 { 1 } else { asked }),
             _ => strategy.grace_secs(&self.old, asked).max(0),
         }
     }
@@ -307,7 +311,7 @@ impl Delete<'_> {
             set_generation(&mut new, generation.filter(|generation| *generation > 0));
             return self.marked(new);
         }
-        if self.strategy().graceful() {
+        if self.facts().graceful {
             mark(&mut new, grace.now, 0);
             set_generation(&mut new, generation);
         }
@@ -365,8 +369,8 @@ impl Delete<'_> {
     fn gone(self, mut last: Value) -> Attempt {
         let Self { target, options, entry, warnings, .. } = self;
         let served = &target.served;
-        let strategy = &served.resource.strategy;
-        let reply = (!strategy.delete_returns_object()).then(|| success(target, &last));
+        let facts = &served.resource.facts;
+        let reply = (!facts.delete_returns_object).then(|| success(target, &last));
         if options.dry_run {
             let object = Object::Made(Arc::new(reply.unwrap_or(last)));
             return Attempt::Done(Answer { code: 200, object, warnings });
@@ -374,7 +378,7 @@ impl Delete<'_> {
         served.to_storage(&mut last);
         let (bucket, key, expect) = (served.bucket.clone(), entry.key.clone(), entry.revision);
         let mut ops = Vec::new();
-        if strategy.graceful() {
+        if facts.graceful {
             // upstream writes that the grace is over, and deletes then: watchers hear both
             let (bucket, key, value) = (bucket.clone(), key.clone(), last.clone());
             ops.push(Op::Put { bucket, key, value, expect: Expect::Revision(expect) });

@@ -49,11 +49,22 @@ impl Served {
                 let field = &term.field;
                 return Err(Status::bad_request(match self.custom {
                     Some(_) => format!("field label not supported: {field}"),
-                    None => self.resource.strategy.unknown_field(field),
+                    None => self.unknown_field(field),
                 }));
             }
         }
         Ok(())
+    }
+
+    /// The refusal of a field of a field selector by which a built-in kind cannot be selected.
+    fn unknown_field(&self, field: &str) -> String {
+        match self.resource.facts.selected_as {
+            Some(kind) => format!("field label {field:?} not supported for {kind}"),
+            None if self.resource.strategy.selectable(&Value::Null).is_empty() => {
+                format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+            }
+            None => format!("field label not supported: {field}"),
+        }
     }
 
     /// As [`Served::selects`]; of a stored object no more is read than the selectors ask for. `signs`: those of the options.
@@ -207,7 +218,7 @@ impl Core {
             // upstream's cache does not take part in these
             let is_page = options.limit > 0 || !options.continue_token.is_empty();
             let is_direct = is_exact || (options.version_match.is_none() && is_page);
-            let again = !is_direct && served.resource.strategy.cached();
+            let again = !is_direct && served.resource.facts.cached;
             return Err(too_large(revision, current, again.then_some(1)));
         }
         let snapshot = match is_exact && revision > 0 {
@@ -245,7 +256,7 @@ impl Core {
         if revision > 0 {
             let current = self.store.revision();
             if revision > current {
-                let cached = target.served.resource.strategy.cached();
+                let cached = target.served.resource.facts.cached;
                 return Err(too_large(revision, current, cached.then_some(1)));
             }
             let exact = options.version_match == Some(VersionMatch::Exact)

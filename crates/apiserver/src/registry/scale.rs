@@ -34,7 +34,7 @@ pub(crate) fn view(served: &Served, object: &Value, paths: &Value, writing: bool
     {
         status["selector"] = found.clone().into();
     }
-    let scaled = served.resource.strategy.scaled_pods(object);
+    let scaled = served.resource.facts.scale.map(|pods| pods(object)).unwrap_or_default();
     if !scaled.is_empty() {
         status["selector"] = scaled.into();
     }

@@ -5,7 +5,7 @@ use crate::kit;
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
 use resource::status::Status;
-use resource::{Ask, Context, Strategy};
+use resource::{Ask, Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 fn is_empty(value: &Value) -> bool {
@@ -146,8 +146,13 @@ impl Role {
 }
 
 impl Strategy for Role {
-    fn create_on_update(&self) -> bool {
-        true
+    fn facts(&self) -> Facts {
+        Facts {
+            create_on_update: true,
+            has_generation: false,
+            name_faults: |name, _| path_segment_faults(name),
+            ..Facts::default()
+        }
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -170,10 +175,6 @@ impl Strategy for Role {
         if is_for_collection(new, old) { Ok(()) } else { self.guard(cx, new, Some(old)) }
     }
 
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
     fn row(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
         // a bookmark has no time, which Go writes as its first one
         let created = match api::object::meta(object, "creationTimestamp") {
@@ -181,10 +182,6 @@ impl Strategy for Role {
             time => time,
         };
         vec![api::object::meta(object, "name").into(), created.into()]
-    }
-
-    fn name_faults(&self, name: &str, _prefix: bool) -> Vec<String> {
-        path_segment_faults(name)
     }
 }
 
@@ -277,8 +274,13 @@ impl Binding {
 }
 
 impl Strategy for Binding {
-    fn create_on_update(&self) -> bool {
-        true
+    fn facts(&self) -> Facts {
+        Facts {
+            create_on_update: true,
+            has_generation: false,
+            name_faults: |name, _| path_segment_faults(name),
+            ..Facts::default()
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -310,10 +312,6 @@ impl Strategy for Binding {
         if is_for_collection(new, old) { Ok(()) } else { self.guard(cx, new) }
     }
 
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let role = &object["roleRef"];
         let role =
@@ -337,10 +335,6 @@ impl Strategy for Binding {
             named("Group"),
             named("ServiceAccount"),
         ]
-    }
-
-    fn name_faults(&self, name: &str, _prefix: bool) -> Vec<String> {
-        path_segment_faults(name)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::kit::{age, at, items, text};
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
 use merge::cel::{PolicyScope, Yields, check_policy};
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 /// The kind `MutatingAdmissionPolicy`.
@@ -91,12 +91,8 @@ impl MutatingPolicies {
 }
 
 impl Strategy for MutatingPolicies {
-    fn qualified_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
+    fn facts(&self) -> Facts {
+        Facts { qualified_finalizers: false, unconditional_update: false, ..Facts::default() }
     }
 
     fn default(&self, object: &mut Value) {
@@ -136,12 +132,8 @@ impl MutatingPolicyBindings {
 }
 
 impl Strategy for MutatingPolicyBindings {
-    fn qualified_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
+    fn facts(&self) -> Facts {
+        Facts { qualified_finalizers: false, unconditional_update: false, ..Facts::default() }
     }
 
     fn default(&self, object: &mut Value) {

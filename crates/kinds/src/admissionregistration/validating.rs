@@ -12,7 +12,7 @@ use api::names;
 use jiff::Timestamp;
 use merge::apply::Ignored;
 use merge::cel::PolicyScope;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 /// The kind `ValidatingAdmissionPolicy`.
@@ -112,12 +112,8 @@ impl Policies {
 }
 
 impl Strategy for Policies {
-    fn qualified_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
+    fn facts(&self) -> Facts {
+        Facts { qualified_finalizers: false, unconditional_update: false, ..Facts::default() }
     }
 
     fn default(&self, object: &mut Value) {
@@ -213,12 +209,8 @@ impl PolicyBindings {
 }
 
 impl Strategy for PolicyBindings {
-    fn qualified_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
+    fn facts(&self) -> Facts {
+        Facts { qualified_finalizers: false, unconditional_update: false, ..Facts::default() }
     }
 
     fn default(&self, object: &mut Value) {

@@ -7,7 +7,7 @@ use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
 use merge::cel::Url;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -181,12 +181,13 @@ impl Webhooks {
 }
 
 impl Strategy for Webhooks {
-    fn qualified_finalizers(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
+    fn facts(&self) -> Facts {
+        Facts {
+            qualified_finalizers: false,
+            unconditional_update: false,
+            counts_empty: Some("webhooks"),
+            ..Facts::default()
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -211,12 +212,8 @@ impl Strategy for Webhooks {
         self.faults(new, Some(old))
     }
 
-    fn counts_empty(&self) -> Option<&'static str> {
-        Some("webhooks")
-    }
-
-    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
-        Some(at(new, "webhooks") != at(old, "webhooks"))
+    fn generation_changed(&self, new: &Value, old: &Value) -> bool {
+        at(new, "webhooks") != at(old, "webhooks")
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {

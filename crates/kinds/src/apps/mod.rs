@@ -9,11 +9,11 @@ pub use revision::ControllerRevisions;
 
 use super::kit::{age, at, child, default, int, items, keep, label_selector, labels, map, text, unset};
 use super::podspec;
-use api::field::{Error, ErrorList};
+use api::field::ErrorList;
 use api::names;
 use jiff::Timestamp;
 use merge::apply::Ignored;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 /// Counts the changes of a DaemonSet's template: a field that v1 keeps as an annotation.
@@ -49,9 +49,38 @@ impl Workload {
     }
 }
 
+/// The selector that a Scale shows: none where there is none.
+fn scaled(selector: String) -> String {
+    if selector == "<none>" { String::new() } else { selector }
+}
+
 impl Strategy for Workload {
-    fn refuses_empty(&self, path: &str) -> Option<Error> {
-        podspec::refuses_empty(path, "spec.template.spec")
+    fn facts(&self) -> Facts {
+        Facts {
+            refuses_empty: |path| podspec::refuses_empty(path, "spec.template.spec"),
+            name_faults: match self {
+                StatefulSet => names::label_faults,
+                // only the name that was made of it is looked at
+                ReplicationController => {
+                    |name, prefix| if prefix { Vec::new() } else { names::subdomain_faults(name, prefix) }
+                }
+                _ => names::subdomain_faults,
+            },
+            default_orphans: *self == ReplicationController,
+            bookmark: match self {
+                DaemonSet => |object| object["metadata"]["annotations"][TEMPLATE_GENERATION] = "0".into(),
+                Deployment | ReplicaSet | StatefulSet => |object| object["spec"]["replicas"] = 0.into(),
+                ReplicationController => |_| (),
+            },
+            scale: match self {
+                DaemonSet => None,
+                ReplicationController => Some(|object| scaled(labels(at(object, "spec.selector")))),
+                Deployment | ReplicaSet | StatefulSet => {
+                    Some(|object| scaled(label_selector(at(object, "spec.selector"))))
+                }
+            },
+            ..Facts::default()
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -184,22 +213,9 @@ impl Strategy for Workload {
         warnings
     }
 
-    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
+    fn generation_changed(&self, new: &Value, old: &Value) -> bool {
         let told = *self == Deployment && at(new, "metadata.annotations") != at(old, "metadata.annotations");
-        Some(told || at(new, "spec") != at(old, "spec"))
-    }
-
-    fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
-        match self {
-            StatefulSet => names::label_faults(name, prefix),
-            // only the name that was made of it is looked at
-            ReplicationController if prefix => Vec::new(),
-            _ => names::subdomain_faults(name, prefix),
-        }
-    }
-
-    fn default_orphans(&self) -> bool {
-        *self == ReplicationController
+        told || at(new, "spec") != at(old, "spec")
     }
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
@@ -208,26 +224,6 @@ impl Strategy for Workload {
                 vec![("status.replicas", int(object, "status.replicas").unwrap_or_default().to_string())]
             }
             _ => Vec::new(),
-        }
-    }
-
-    fn bookmark(&self, object: &mut Value) {
-        match self {
-            DaemonSet => object["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = "0".into(),
-            Deployment | ReplicaSet | StatefulSet => object["spec"]["replicas"] = 0.into(),
-            ReplicationController => {}
-        }
-    }
-
-    fn scale(&self) -> Option<Value> {
-        (*self != DaemonSet)
-            .then(|| json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}))
-    }
-
-    fn scaled_pods(&self, object: &Value) -> String {
-        match self.selector(object).as_str() {
-            "<none>" => String::new(),
-            selector => selector.to_owned(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::super::kit::{age, at, int, items, same, text};
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 /// The kind `ControllerRevision`.
@@ -16,6 +16,10 @@ fn number_faults(object: &Value) -> ErrorList {
 }
 
 impl Strategy for ControllerRevisions {
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, ..Facts::default() }
+    }
+
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         let mut errors = number_faults(new);
         let path = Path::new("data");
@@ -33,10 +37,6 @@ impl Strategy for ControllerRevisions {
             errors.push(Error::invalid(&Path::new("data"), at(new, "data").clone(), "field is immutable"));
         }
         errors
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -58,6 +58,10 @@ impl ConfigMaps {
 }
 
 impl Strategy for ConfigMaps {
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, ..Facts::default() }
+    }
+
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         Self::faults(new)
     }
@@ -67,10 +71,6 @@ impl Strategy for ConfigMaps {
         frozen(new, old, &["data", "binaryData"], &mut errors);
         errors.extend(Self::faults(new));
         errors
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -211,6 +211,10 @@ fn pem_types(text: &str) -> Vec<&str> {
 }
 
 impl Strategy for Secrets {
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, ..Facts::default() }
+    }
+
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
         if text(new, "type") != "kubernetes.io/tls" {
             return Vec::new();
@@ -252,10 +256,6 @@ impl Strategy for Secrets {
         if text(new, "type").is_empty() {
             keep(new, old, "type");
         }
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
     }
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {

@@ -11,11 +11,10 @@ use api::names;
 use base64::Engine;
 pub use data::{ConfigMaps, Secrets};
 use jiff::Timestamp;
-use merge::apply::Ignored;
 pub use namespaces::Namespaces;
 pub use nodes::Nodes;
 use resource::status::Status;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -30,8 +29,12 @@ fn immutable(new: &Value, old: &Value, field: &str, path: &Path, errors: &mut Er
 pub struct PodTemplates;
 
 impl Strategy for PodTemplates {
-    fn refuses_empty(&self, path: &str) -> Option<Error> {
-        podspec::refuses_empty(path, "template.spec")
+    fn facts(&self) -> Facts {
+        Facts {
+            refuses_empty: |path| podspec::refuses_empty(path, "template.spec"),
+            delete_returns_object: true,
+            ..Facts::default()
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -56,8 +59,8 @@ impl Strategy for PodTemplates {
         self.validate_create(cx, new)
     }
 
-    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
-        Some(at(new, "template") != at(old, "template"))
+    fn generation_changed(&self, new: &Value, old: &Value) -> bool {
+        at(new, "template") != at(old, "template")
     }
 
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
@@ -65,10 +68,6 @@ impl Strategy for PodTemplates {
             Some(old) if at(old, "template") == at(new, "template") => Vec::new(),
             Some(_) | None => super::pod::warnings_of_template(at(new, "template"), "template."),
         }
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
     }
 
     fn row(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
@@ -86,12 +85,13 @@ impl Strategy for PodTemplates {
 pub struct Endpoints;
 
 impl Strategy for Endpoints {
-    fn deprecation(&self) -> Option<&'static str> {
-        Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
+    fn facts(&self) -> Facts {
+        Facts {
+            deprecation: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+            create_on_update: true,
+            has_generation: false,
+            ..Facts::default()
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -108,10 +108,6 @@ impl Strategy for Endpoints {
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
         super::network::endpoints(new)
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -162,6 +158,16 @@ impl Leases {
 }
 
 impl Strategy for Leases {
+    fn facts(&self) -> Facts {
+        Facts {
+            qualified_finalizers: false,
+            has_generation: false,
+            create_on_update: true,
+            unconditional_update: false,
+            ..Facts::default()
+        }
+    }
+
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         // behind a gate that is off
         super::kit::without(new, "spec", &["strategy", "preferredHolder"]);
@@ -171,28 +177,12 @@ impl Strategy for Leases {
         self.prepare_create(cx, new);
     }
 
-    fn qualified_finalizers(&self) -> bool {
-        false
-    }
-
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
         Self::faults(new)
     }
 
     fn validate_update(&self, _cx: &Context<'_>, new: &Value, _old: &Value) -> ErrorList {
         Self::faults(new)
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -19,6 +19,16 @@ const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 pub struct Namespaces;
 
 impl Strategy for Namespaces {
+    fn facts(&self) -> Facts {
+        Facts {
+            deletion: Deletion::OwnWithDependents,
+            finalizers_in_spec: true,
+            has_generation: false,
+            name_faults: names::label_faults,
+            ..Facts::default()
+        }
+    }
+
     fn default(&self, object: &mut Value) {
         let name = text(object, "metadata.name").to_owned();
         if !name.is_empty() {
@@ -28,8 +38,11 @@ impl Strategy for Namespaces {
         kit::default(child(object, "status"), "phase", "Active");
     }
 
-    fn admit_valid(&self, _cx: &Context<'_>, new: &Value) -> Result<(), Status> {
-        unsound(new, security_faults(new))
+    fn admit_valid(&self, _cx: &Context<'_>, new: &Value, part: Option<(&str, &Value)>) -> Result<(), Status> {
+        match part {
+            None => unsound(new, security_faults(new)),
+            Some(_) => Ok(()),
+        }
     }
 
     fn admit_update(&self, _cx: &Context<'_>, new: &Value, old: &Value) -> Result<(), Status> {
@@ -102,35 +115,12 @@ impl Strategy for Namespaces {
         Ok(Some(going))
     }
 
-    fn deletion(&self) -> Deletion {
-        Deletion::OwnWithDependents
-    }
-
-    fn may_vanish(&self, object: &Value) -> bool {
-        items(object, "spec.finalizers").is_empty()
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
         vec![("status.phase", text(object, "status.phase").to_owned())]
     }
 
-    fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
-        names::label_faults(name, prefix)
-    }
-
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         vec![json!(text(object, "metadata.name")), json!(text(object, "status.phase")), age(object, now)]
-    }
-
-    fn ignored(&self, subresource: &str) -> Ignored {
-        match subresource {
-            "status" => Ignored::paths(&["spec"]),
-            _ => Ignored::paths(&["status"]),
-        }
     }
 }
 

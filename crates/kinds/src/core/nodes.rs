@@ -6,6 +6,10 @@ use super::*;
 pub struct Nodes;
 
 impl Strategy for Nodes {
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, ..Facts::default() }
+    }
+
     fn prepare_create(&self, _cx: &Context<'_>, new: &mut Value) {
         // a feature that is gone
         super::super::kit::without(new, "spec", &["configSource"]);
@@ -57,10 +61,6 @@ impl Strategy for Nodes {
         } else if !one.is_empty() {
             child(object, "spec")["podCIDRs"] = json!([one]);
         }
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
     }
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {

@@ -9,7 +9,7 @@ use merge::apply::Ignored;
 use merge::structural;
 use resource::definitions::{CLEANUP, set_condition};
 use resource::status::Status;
-use resource::{Context, Deletion, Strategy};
+use resource::{Context, Deletion, Facts, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use version::{all_versions, has_default, of_all, unknown_formats};
@@ -44,8 +44,8 @@ fn note_storage_version(definition: &mut Value) {
 }
 
 impl Strategy for Definitions {
-    fn qualified_finalizers(&self) -> bool {
-        false
+    fn facts(&self) -> Facts {
+        Facts { qualified_finalizers: false, unconditional_update: false, deletion: Deletion::Own, ..Facts::default() }
     }
 
     fn default(&self, object: &mut Value) {
@@ -133,8 +133,8 @@ impl Strategy for Definitions {
         errors
     }
 
-    fn generation_changed(&self, new: &Value, old: &Value) -> Option<bool> {
-        Some(new["spec"] != old["spec"])
+    fn generation_changed(&self, new: &Value, old: &Value) -> bool {
+        new["spec"] != old["spec"]
     }
 
     fn warnings(&self, new: &Value, _old: Option<&Value>) -> Vec<String> {
@@ -145,19 +145,11 @@ impl Strategy for Definitions {
         out
     }
 
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
     fn ignored(&self, subresource: &str) -> Ignored {
         match subresource {
             "status" => Ignored::all_but(&["status"]),
             _ => Ignored::paths(&["status"]),
         }
-    }
-
-    fn deletion(&self) -> Deletion {
-        Deletion::Own
     }
 
     fn begin_delete(&self, cx: &Context<'_>, object: &Value) -> Result<Option<Value>, Status> {

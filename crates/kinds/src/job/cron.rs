@@ -5,7 +5,7 @@ use crate::kit::{age, at, child, default, int, is_true, items, keep, since, text
 use crate::podspec;
 use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 /// The kind `CronJob`.
@@ -92,8 +92,11 @@ fn time_zone(zone: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 impl Strategy for CronJobs {
-    fn refuses_empty(&self, path: &str) -> Option<Error> {
-        podspec::refuses_empty(path, "spec.jobTemplate.spec.template.spec")
+    fn facts(&self) -> Facts {
+        Facts {
+            refuses_empty: |path| podspec::refuses_empty(path, "spec.jobTemplate.spec.template.spec"),
+            ..Facts::default()
+        }
     }
 
     fn default(&self, object: &mut Value) {

@@ -14,9 +14,9 @@ use super::kit::{
     age, at, child, default, human, int, is_true, items, items_mut, keep, label_selector, map, text, time,
 };
 use super::podspec;
-use api::field::{Error, ErrorList};
+use api::field::ErrorList;
 use jiff::Timestamp;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 /// The kind `Job`.
@@ -41,8 +41,14 @@ fn show_template_labels(job: &mut Value) {
 }
 
 impl Strategy for Jobs {
-    fn refuses_empty(&self, path: &str) -> Option<Error> {
-        podspec::refuses_empty(path, "spec.template.spec")
+    fn facts(&self) -> Facts {
+        Facts {
+            refuses_empty: |path| podspec::refuses_empty(path, "spec.template.spec"),
+            selected_as: Some("Job"),
+            default_orphans: true,
+            warns_of_orphans: true,
+            ..Facts::default()
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -141,18 +147,6 @@ impl Strategy for Jobs {
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
         vec![("status.successful", int(object, "status.succeeded").unwrap_or_default().to_string())]
-    }
-
-    fn unknown_field(&self, field: &str) -> String {
-        format!("field label {field:?} not supported for Job")
-    }
-
-    fn default_orphans(&self) -> bool {
-        true
-    }
-
-    fn warns_of_orphans(&self) -> bool {
-        true
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

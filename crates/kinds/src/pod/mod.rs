@@ -21,7 +21,7 @@ use api::field::{Error, ErrorList, Path};
 use jiff::Timestamp;
 use merge::apply::Ignored;
 use resource::status::Status;
-use resource::{Context, Outcome, Strategy};
+use resource::{Context, Facts, Outcome, Strategy};
 use serde_json::{Value, json};
 
 /// The kind `Pod`.
@@ -138,27 +138,43 @@ fn whole(pod: &Value, old: Option<&Value>) -> ErrorList {
 pub struct Bindings;
 
 impl Strategy for Bindings {
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn alias_of(&self) -> Option<(&'static str, &'static str, &'static str)> {
-        Some(("", "pods", "binding"))
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, alias_of: Some(("", "pods", "binding")), ..Facts::default() }
     }
 }
 
+/// The condition by which kubectl hides pods that have ended.
+fn row_conditions(object: &Value) -> Vec<Value> {
+    let (reason, message) = match text(object, "status.phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return Vec::new(),
+    };
+    vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
+}
+
 impl Strategy for Pods {
-    fn refuses_empty(&self, path: &str) -> Option<Error> {
-        podspec::refuses_empty(path, "spec")
+    fn facts(&self) -> Facts {
+        Facts {
+            refuses_empty: |path| podspec::refuses_empty(path, "spec"),
+            grows_by: Some("resize"),
+            early_warnings: apparmor::warnings,
+            row_conditions,
+            graceful: true,
+            delete_returns_object: true,
+            ..Facts::default()
+        }
     }
 
-    fn admit_valid(&self, cx: &Context<'_>, new: &Value) -> Result<(), Status> {
-        super::limits::check(cx, "pods", new)?;
-        admission::overhead(cx, new)
-    }
-
-    fn may_grow(&self, subresource: &str) -> bool {
-        subresource == "resize"
+    fn admit_valid(&self, cx: &Context<'_>, new: &Value, part: Option<(&str, &Value)>) -> Result<(), Status> {
+        match part {
+            Some(("resize", old)) => resize::admit(cx, new, old),
+            Some(_) => Ok(()),
+            None => {
+                super::limits::check(cx, "pods", new)?;
+                admission::overhead(cx, new)
+            }
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -259,10 +275,6 @@ impl Strategy for Pods {
         }
     }
 
-    fn admit_subresource(&self, cx: &Context<'_>, subresource: &str, new: &Value, old: &Value) -> Result<(), Status> {
-        if subresource == "resize" { resize::admit(cx, new, old) } else { Ok(()) }
-    }
-
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         if old.is_some() {
             return Vec::new();
@@ -279,10 +291,6 @@ impl Strategy for Pods {
         }
         warnings.extend(warnings::of_template(new, ""));
         warnings
-    }
-
-    fn early_warnings(&self, new: &Value) -> Vec<String> {
-        apparmor::warnings(new)
     }
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {
@@ -312,23 +320,6 @@ impl Strategy for Pods {
         }
         let period = asked.or_else(|| int(object, "spec.terminationGracePeriodSeconds")).unwrap_or(0);
         if period < 0 { 1 } else { period }
-    }
-
-    fn row_conditions(&self, object: &Value) -> Vec<Value> {
-        let (reason, message) = match text(object, "status.phase") {
-            "Succeeded" => ("Succeeded", "The pod has completed successfully."),
-            "Failed" => ("Failed", "The pod failed."),
-            _ => return Vec::new(),
-        };
-        vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
-    }
-
-    fn graceful(&self) -> bool {
-        true
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
     }
 
     fn post(

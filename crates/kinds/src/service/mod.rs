@@ -6,7 +6,7 @@ use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
 use resource::status::Status;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -89,12 +89,15 @@ fn no_policy_inside(service: &mut Value) {
 }
 
 impl Strategy for Services {
-    fn create_on_update(&self) -> bool {
-        true
-    }
-
-    fn may_grow(&self, subresource: &str) -> bool {
-        subresource.is_empty()
+    fn facts(&self) -> Facts {
+        Facts {
+            create_on_update: true,
+            grows_by: Some(""),
+            has_generation: false,
+            delete_returns_object: true,
+            name_faults: names::label_faults,
+            ..Facts::default()
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -243,18 +246,6 @@ impl Strategy for Services {
 
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
         keep(new, old, "spec");
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
-    }
-
-    fn name_faults(&self, name: &str, prefix: bool) -> Vec<String> {
-        names::label_faults(name, prefix)
     }
 
     fn selectable(&self, object: &Value) -> Vec<(&'static str, String)> {

@@ -7,7 +7,7 @@ use api::names;
 use api::quantity::Quantity;
 use jiff::Timestamp;
 use resource::status::Status;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 /// Faults of a claim's spec.
@@ -109,6 +109,10 @@ pub struct Claims;
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 impl Strategy for Claims {
+    fn facts(&self) -> Facts {
+        Facts { grows_by: Some(""), has_generation: false, delete_returns_object: true, ..Facts::default() }
+    }
+
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         let mut warnings = crate::pod::warnings_of_claim(at(new, "spec"), "spec");
         if old.is_none() {
@@ -119,12 +123,11 @@ impl Strategy for Claims {
         warnings
     }
 
-    fn admit_valid(&self, cx: &Context<'_>, new: &Value) -> Result<(), Status> {
-        crate::limits::check(cx, "persistentvolumeclaims", new)
-    }
-
-    fn may_grow(&self, subresource: &str) -> bool {
-        subresource.is_empty()
+    fn admit_valid(&self, cx: &Context<'_>, new: &Value, part: Option<(&str, &Value)>) -> Result<(), Status> {
+        match part {
+            None => crate::limits::check(cx, "persistentvolumeclaims", new),
+            Some(_) => Ok(()),
+        }
     }
 
     fn default(&self, object: &mut Value) {
@@ -199,14 +202,6 @@ impl Strategy for Claims {
 
     fn validate_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &Value, _old: &Value) -> ErrorList {
         claim_status::faults(at(new, "status"))
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -4,7 +4,7 @@ use crate::kit::{age, at, default, items, same, text};
 use api::field::{Error, ErrorList, Path};
 use api::names;
 use jiff::Timestamp;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,6 +63,10 @@ fn topologies(class: &Value, errors: &mut ErrorList) {
 pub struct Classes;
 
 impl Strategy for Classes {
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, delete_returns_object: true, ..Facts::default() }
+    }
+
     fn default(&self, object: &mut Value) {
         default(object, "reclaimPolicy", "Delete");
         default(object, "volumeBindingMode", "Immediate");
@@ -101,14 +105,6 @@ impl Strategy for Classes {
             }
         }
         errors
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -6,7 +6,7 @@ use api::field::{Error, ErrorList, Path};
 use api::names;
 use api::quantity::Quantity;
 use jiff::Timestamp;
-use resource::{Context, Strategy};
+use resource::{Context, Facts, Strategy};
 use serde_json::{Value, json};
 
 /// What a volume may be, in upstream's order.
@@ -71,6 +71,10 @@ fn volume_source(spec: &Value, path: &Path, errors: &mut ErrorList) {
 pub struct Volumes;
 
 impl Strategy for Volumes {
+    fn facts(&self) -> Facts {
+        Facts { has_generation: false, delete_returns_object: true, ..Facts::default() }
+    }
+
     fn default(&self, object: &mut Value) {
         let spec = child(object, "spec");
         default(spec, "persistentVolumeReclaimPolicy", "Retain");
@@ -183,14 +187,6 @@ impl Strategy for Volumes {
 
     fn prepare_subresource(&self, _cx: &Context<'_>, _subresource: &str, new: &mut Value, old: &Value) {
         keep(new, old, "spec");
-    }
-
-    fn generation_changed(&self, _new: &Value, _old: &Value) -> Option<bool> {
-        None
-    }
-
-    fn delete_returns_object(&self) -> bool {
-        true
     }
 
     fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {

@@ -273,7 +273,7 @@ impl Server {
         }
         let deprecation = match &served.custom {
             Some(custom) => custom.deprecation.clone(),
-            None => served.resource.strategy.deprecation().map(str::to_owned),
+            None => served.resource.facts.deprecation.map(str::to_owned),
         };
         let result = self.on_kind(ask, path, served).await;
         let Some(text) = deprecation else { return result };

@@ -89,7 +89,7 @@ impl Server {
     /// Where a POST goes to a collection that is another name of a subresource (`/bindings`, the older way of
     /// `/pods/NAME/binding`): to the object that the body names.
     fn alias_target(&self, ask: &Ask, target: &Target) -> Result<Option<Target>, Status> {
-        let Some((group, plural, subresource)) = target.served.resource.strategy.alias_of() else { return Ok(None) };
+        let Some((group, plural, subresource)) = target.served.resource.facts.alias_of else { return Ok(None) };
         let Some(served) = self.core.catalog().any(group, plural).cloned() else { return Ok(None) };
         let body = match ask.content_type().as_str() {
             negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,

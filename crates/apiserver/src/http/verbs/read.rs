@@ -13,7 +13,7 @@ impl Server {
 
     pub(in crate::http) fn get(&self, ask: &Ask, target: &Target) -> Result<Response<Body>, Status> {
         let accepted = ask.negotiate(Self::offer(&target.served))?;
-        let cached = target.served.resource.strategy.cached();
+        let cached = target.served.resource.facts.cached;
         let wanted = parse_revision(ask.query.text("resourceVersion")).map_err(|why| match cached {
             // as upstream answers
             true => Status::new(500, "", why),

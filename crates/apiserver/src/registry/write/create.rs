@@ -135,7 +135,7 @@ impl<'a> Write<'a> {
         let (core, call, strategy) = (self.core, self.call, self.strategy());
         kind_fits(call.target, &self.new)?;
         call.context(core, |cx| strategy.prepare_create(cx, &mut self.new));
-        if strategy.generation_changed(&self.new, &self.new).is_some() {
+        if self.facts().has_generation {
             meta_mut(&mut self.new).insert("generation".to_owned(), 1.into());
         }
         self.served().normalize(&mut self.new);
@@ -145,14 +145,12 @@ impl<'a> Write<'a> {
     /// `RESTCreateStrategy.Validate` and `ValidateObjectMeta`: refuse the object for all that is wrong with it. They change nothing.
     fn validate_created(&mut self) -> Result<(), Status> {
         let (core, call, served, strategy) = (self.core, self.call, self.served(), self.strategy());
-        let new = &self.new;
+        let (new, facts) = (&self.new, self.facts());
         let custom = served.custom.is_some();
-        let qualified = !custom && strategy.qualified_finalizers();
-        let namespaced = served.resource.namespaced;
-        let metadata = || meta::validate(new, namespaced, qualified, strategy, &Path::new("metadata"));
-        let mut errors = if strategy.looks_at_metadata() { metadata() } else { Vec::new() };
+        let metadata = || meta::validate(new, &served.resource, &Path::new("metadata"));
+        let mut errors = if facts.looks_at_metadata { metadata() } else { Vec::new() };
         errors.extend(call.context(core, |cx| strategy.validate_create(cx, new)));
-        if errors.is_empty() && !strategy.looks_at_metadata() {
+        if errors.is_empty() && !facts.looks_at_metadata {
             errors = metadata();
         }
         if custom {
@@ -161,7 +159,7 @@ impl<'a> Write<'a> {
         } else {
             errors.extend(self.refused_empty());
         }
-        self.warnings = strategy.early_warnings(new);
+        self.warnings = (facts.early_warnings)(new);
         if errors.is_empty() { Ok(()) } else { Err(self.invalid(errors)) }
     }
 

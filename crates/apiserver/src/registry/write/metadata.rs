@@ -94,7 +94,7 @@ pub(crate) fn other_uid(target: &Target, wanted: &str, there: &str, dry_run: boo
 /// The version that an update names is the object's; only some kinds may be updated without one.
 pub(in crate::registry) fn expect_version(target: &Target, new: &Value, entry: &Entry) -> Result<(), Status> {
     let resource = &target.served.resource;
-    if named_revision(new)? == 0 && (target.served.custom.is_some() || !resource.strategy.unconditional_update()) {
+    if named_revision(new)? == 0 && (target.served.custom.is_some() || !resource.facts.unconditional_update) {
         let path = Path::new("metadata.resourceVersion");
         let error = api::field::Error::invalid(&path, json!(0), "must be specified for an update");
         return Err(Status::invalid(&resource.group, &resource.plural, &target.name, &vec![error]));

@@ -27,7 +27,7 @@ pub(super) use metadata::{expect_version, registry_key, same_name};
 use metadata::{kind_fits, named_revision};
 use resource::admission::Operation;
 use resource::status::{Cause, Status};
-use resource::{Context, Strategy, User};
+use resource::{Context, Facts, Strategy, User};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::{Entry, Expect, Key, Op, Txn};
@@ -51,11 +51,7 @@ impl<'a> Call<'a> {
     /// Gives `work` what managed fields say of who writes what.
     pub(super) fn as_writer<T>(&self, work: impl FnOnce(&Writer<'_>) -> T) -> T {
         let Target { served, subresource, .. } = self.target;
-        let api_version = served.api_version();
-        let ignored = served.resource.strategy.ignored(subresource);
-        let manager = &self.options.manager;
-        let kind = &served.resource.kind;
-        work(&Writer { manager, api_version: &api_version, kind, subresource, ignored: &ignored })
+        served.as_writer(&self.options.manager, subresource, work)
     }
 
     fn review(&self, operation: Operation, old: Option<&'a Value>) -> Review<'a> {
@@ -142,6 +138,10 @@ impl<'a> Write<'a> {
         &self.call.target.served
     }
 
+    fn facts(&self) -> &'a Facts {
+        &self.served().resource.facts
+    }
+
     fn strategy(&self) -> &'a dyn Strategy {
         &*self.served().resource.strategy
     }
@@ -187,14 +187,11 @@ impl<'a> Write<'a> {
         let (core, call, strategy) = (self.core, self.call, self.strategy());
         let Target { subresource, .. } = call.target;
         let new = &self.new;
-        match self.old {
-            None => call.context(core, |cx| strategy.admit_valid(cx, new))?,
-            Some(Old { value: old, .. }) if !self.is_main() => {
-                call.context(core, |cx| strategy.admit_subresource(cx, subresource, new, old))?;
-            }
-            Some(_) => {}
+        let part = self.old.map(|old| (subresource.as_str(), old.value));
+        if self.old.is_none() || !self.is_main() {
+            call.context(core, |cx| strategy.admit_valid(cx, new, part))?;
         }
-        if self.old.is_none() || strategy.may_grow(subresource) {
+        if self.old.is_none() || self.facts().grows_by == Some(subresource) {
             let old = self.old.map(|old| (old.value, old.entry.revision));
             self.hold = core.admit_quotas(call.target, new, old, call.options.dry_run)?;
         }
@@ -206,20 +203,20 @@ impl<'a> Write<'a> {
         let resource = &self.served().resource;
         for error in errors.iter_mut().filter(|error| error.value == Some(Value::Null)) {
             let field = error.field.as_str();
-            let shown = resource.strategy.shown_at(field).unwrap_or(field);
+            let shown = resource.facts.shown_at.iter().find(|(at, _)| *at == field).map_or(field, |(_, shown)| shown);
             if let Some((_, value)) = self.empty.iter().find(|(path, _)| path == shown) {
                 error.value = Some(value.clone());
             }
         }
         // Errors name the kind by which objects are kept.
-        let group = resource.strategy.storage().map_or(resource.group.as_str(), |(group, _)| group);
+        let group = resource.facts.storage.map_or(resource.group.as_str(), |storage| storage.group);
         Status::invalid(group, &resource.kind, api::object::meta(&self.new, "name"), &errors)
     }
 
     /// What the kind says of empty lists and maps that it refuses.
     fn refused_empty(&self) -> impl Iterator<Item = api::field::Error> {
-        let strategy = self.strategy();
-        self.empty.iter().filter_map(|(path, _)| strategy.refuses_empty(path))
+        let refuses = self.facts().refuses_empty;
+        self.empty.iter().filter_map(move |(path, _)| refuses(path))
     }
 
     /// All warnings of an answer.
@@ -288,9 +285,12 @@ impl Core {
         let meta = &object["metadata"];
         let finalizers = meta.get("finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
         let grace = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-        api::object::is_terminating(object)
-            && !finalizers
-            && grace == 0
-            && target.served.resource.strategy.may_vanish(object)
+        api::object::is_terminating(object) && !finalizers && grace == 0 && !held_by_spec(&target.served, object)
     }
+}
+
+/// Whether finalizers in its `spec` hold back the deletion of an object.
+pub(super) fn held_by_spec(served: &Served, object: &Value) -> bool {
+    served.resource.facts.finalizers_in_spec
+        && object["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }

@@ -1,7 +1,6 @@
 //! Objects are replaced: by updates, patches and applies.
 
 use super::*;
-use resource::Rechecks;
 
 impl<'a> Write<'a> {
     /// The stages of an update.
@@ -37,7 +36,7 @@ impl<'a> Write<'a> {
         let managers = self.new["metadata"].get("managedFields");
         let no_managers = managers.filter(|list| served.custom.is_none() && **list == json!([])).cloned();
         // seldom: few lists that are owned as a whole hold objects, and fewer have something empty in them
-        let is_counted = strategy.counts_empty().is_some()
+        let is_counted = self.facts().counts_empty.is_some()
             || (!self.empty.is_empty() && apply::holds_empty(served.schema(), &self.new));
         self.given = (served.custom.is_none() && is_counted).then(|| self.new.clone());
         served.normalize(&mut self.new);
@@ -98,13 +97,9 @@ impl<'a> Write<'a> {
         });
         self.served().normalize(&mut self.new);
         let generation = old["metadata"].get("generation").and_then(Value::as_i64);
-        let next = match (generation, strategy.generation_changed(&self.new, old)) {
-            (Some(generation), Some(changed)) if call.target.subresource != "status" => {
-                let changed = changed || self.pruned == Pruned::Yes || self.counts_given();
-                Some(generation + i64::from(changed))
-            }
-            (generation, _) => generation,
-        };
+        let may_rise = self.facts().has_generation && call.target.subresource != "status";
+        let rises = || strategy.generation_changed(&self.new, old) || self.pruned == Pruned::Yes || self.counts_given();
+        let next = generation.map(|generation| generation + i64::from(may_rise && rises()));
         let meta = meta_mut(&mut self.new);
         match next {
             Some(generation) => meta.insert("generation".to_owned(), generation.into()),
@@ -118,7 +113,7 @@ impl<'a> Write<'a> {
         let schema = self.served().schema();
         let sees =
             |part| self.given.as_ref().is_some_and(|given| apply::is_given_empty(schema, given, &self.new, part));
-        self.strategy().counts_empty().is_some_and(sees)
+        self.facts().counts_empty.is_some_and(sees)
     }
 
     /// `Store.BeginUpdate`: the kind may refuse the change of an object, whatever it is (rights that nobody may give to himself). It
@@ -137,10 +132,7 @@ impl<'a> Write<'a> {
         let (core, call, served, strategy) = (self.core, self.call, self.served(), self.strategy());
         let (new, old, main) = (&self.new, self.old(), self.is_main());
         let custom = served.custom.is_some();
-        let qualified = !custom && strategy.qualified_finalizers();
-        let rechecks = served.resource.rechecks;
-        let rechecks = Rechecks { whole: rechecks.whole && (main || rechecks.of_parts), ..rechecks };
-        let mut errors = meta::validate_update(new, old, qualified, strategy, rechecks, &Path::new("metadata"));
+        let mut errors = meta::validate_update(new, old, &served.resource, main, &Path::new("metadata"));
         let sub = call.target.subresource.as_str();
         errors.extend(call.context(core, |cx| match main {
             true => strategy.validate_update(cx, new, old),
@@ -227,7 +219,7 @@ impl Core {
         let uid = api::object::uid(&new);
         let old = entry.as_ref().map(|entry| entry.value());
         let there = old.as_ref().map_or("", |old| api::object::uid(old));
-        let made = entry.is_some() || target.served.resource.strategy.create_on_update();
+        let made = entry.is_some() || target.served.resource.facts.create_on_update;
         if made && !uid.is_empty() && uid != there {
             return Err(other_uid(target, uid, there, call.options.dry_run));
         }
@@ -243,7 +235,7 @@ impl Core {
         let target = call.target;
         let resource = &target.served.resource;
         keyed(target)?;
-        if !resource.strategy.create_on_update() || !target.subresource.is_empty() {
+        if !resource.facts.create_on_update || !target.subresource.is_empty() {
             return Err(not_found(target));
         }
         if resource.namespaced {
