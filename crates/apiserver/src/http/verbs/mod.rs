@@ -1,5 +1,6 @@
 //! The verbs of the API: carries out a checked request and makes its answer.
 
+mod post;
 mod read;
 
 use super::Server;
@@ -12,18 +13,13 @@ use crate::decode::{self, Content, Format};
 use crate::negotiate::{self, Accepted, Form, Offer};
 use crate::query::{ListOptions, Query, WriteOptions};
 use crate::registry::{
-    Answer, Call, DeleteOptions, Object, Old, PatchKind, Review, Served, Target, Tracked, enforce_namespace,
-    parse_revision,
+    Answer, Call, DeleteOptions, Object, PatchKind, Served, Target, Tracked, enforce_namespace, parse_revision,
 };
 use crate::table::{self, Include, Shown};
 use crate::wire;
-use api::object::Gvk;
 use http::{Method, Response};
 pub(super) use read::include_for;
-use resource::Outcome;
-use resource::admission::Operation;
 use resource::status::Status;
-
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -91,11 +87,7 @@ impl Server {
     fn alias_target(&self, ask: &Ask, target: &Target) -> Result<Option<Target>, Status> {
         let Some((group, plural, subresource)) = target.served.resource.facts.alias_of else { return Ok(None) };
         let Some(served) = self.core.catalog().any(group, plural).cloned() else { return Ok(None) };
-        let body = match ask.content_type().as_str() {
-            negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,
-            negotiate::YAML => ask.body.yaml().map_err(Status::bad_request)?.0,
-            _ => ask.body.json().map_err(Status::bad_request)?.0,
-        };
+        let body = post::body(ask)?;
         Ok(Some(Target {
             served,
             name: api::object::meta(&body, "name").to_owned(),
@@ -304,100 +296,6 @@ impl Server {
             name: api::object::meta(body, "name").to_owned(),
             subresource: own.singular.clone(),
         })
-    }
-
-    /// POST to a subresource: the kind says what comes of it. `asked`: what admission takes the request for.
-    async fn post_subresource(
-        self: &Arc<Self>,
-        ask: &Ask,
-        target: &Target,
-        asked: &Target,
-    ) -> Result<Response<Body>, Status> {
-        let accepted = ask.negotiate(Offer { forms: true, ..PLAIN })?;
-        let options = WriteOptions::parse(&ask.query, "CreateOptions", ask.agent(), false)?;
-        let body = match ask.content_type().as_str() {
-            negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,
-            negotiate::YAML => ask.body.yaml().map_err(Status::bad_request)?.0,
-            _ => ask.body.json().map_err(Status::bad_request)?.0,
-        };
-        let mut body = body;
-        let warnings =
-            decode::subresource(&target.served, &target.subresource, &mut body, &ask.body, options.validation)?;
-        let strategy = target.served.resource.strategy.clone();
-        let dry_run = options.dry_run;
-        // What is left to delete once the objects beside it are written.
-        let left = Mutex::new(None);
-        // what policies warn of
-        let warned = Mutex::new(Vec::new());
-        let delete = |options: &Value, reply: &Value| {
-            let mut parsed = DeleteOptions::parse(Some(options), &Query::default())?;
-            parsed.dry_run |= dry_run;
-            // as what was posted
-            parsed.admitted = true;
-            let main = Target { subresource: String::new(), ..target.clone() };
-            Ok(self.core.delete(&main, &parsed, &ask.user)?.replying(201, reply.clone()))
-        };
-        if let Some(sub) = target.served.subresource(&target.subresource).filter(|_| body.is_object()) {
-            body["apiVersion"] = Gvk::new(&sub.group, &sub.version, &sub.kind).api_version().into();
-            body["kind"] = sub.kind.clone().into();
-            if body["metadata"].is_null() {
-                body["metadata"] = json!({});
-            }
-        }
-        let attempt = || {
-            let mut body = body.clone();
-            if body["metadata"].is_object() {
-                enforce_namespace(&mut body, target)?;
-            }
-            if asked.served.resource.namespaced {
-                self.core.check_namespace(asked, &asked.name)?;
-            }
-            let operation = Operation::Create;
-            let manner = options.manner(operation);
-            let review = Review { target: asked, operation, old: None, user: &ask.user, manner };
-            let given = body["metadata"].clone();
-            self.core.mutate_body(&review, &mut body)?;
-            strategy.posted(&target.subresource, &target.name, &body)?;
-            let entry = self.core.entry(target).ok_or_else(|| crate::registry::not_found(target))?;
-            let parent = target.served.present_value(&entry);
-            let mut told = Vec::new();
-            self.core.admit_body(&review, &body, &mut told)?;
-            *warned.lock().unwrap_or_else(PoisonError::into_inner) = told;
-            let outcome = self.core.with_context(&ask.user, target, options.dry_run, |cx| {
-                strategy.post(cx, &target.subresource, &parent, &body)
-            });
-            match outcome.ok_or_else(not_allowed)?? {
-                Outcome::Reply(reply) => Ok(crate::registry::Attempt::made(201, reply)),
-                Outcome::Made { mut sent, mut reply } => {
-                    // nobody comes to manage what a policy has set
-                    sent["metadata"] = given;
-                    let managed = self.core.managed_by(target, &options, sent);
-                    reply["metadata"]["managedFields"] = managed;
-                    Ok(crate::registry::Attempt::made(201, reply))
-                }
-                Outcome::Update { parent: new, reply } => {
-                    let old = Old { entry: &entry, value: &parent };
-                    self.core.write_parent(target, old, new, reply, options.dry_run)
-                }
-                Outcome::Delete { options, reply, beside } if beside.is_empty() => delete(&options, &reply),
-                Outcome::Delete { options, reply, beside } => {
-                    let attempt = self.core.write_beside(target, beside)?;
-                    *left.lock().unwrap_or_else(PoisonError::into_inner) = Some((options, reply));
-                    Ok(attempt)
-                }
-            }
-        };
-        let long = self.may_take_long(ask, target);
-        let mut answer = self.core.run(long, attempt).await?;
-        let rest = left.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((options, reply)) = rest {
-            answer = self.core.run(long, || delete(&options, &reply)).await?;
-        }
-        if matches!(&answer.object, Object::Made(made) if made["kind"] != "Status") {
-            answer.warnings.extend(warnings);
-        }
-        answer.warnings.extend(warned.into_inner().unwrap_or_else(PoisonError::into_inner));
-        self.one(ask, target, &answer, &accepted)
     }
 }
 
