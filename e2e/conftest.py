@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 import pytest_rerunfailures
+import shares
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/debug/trainyard"))
@@ -285,12 +286,26 @@ def on_real_clusters(item: pytest.Item | None) -> bool:
     return not {"cluster", "theirs"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
+def choose_share(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the gate, leaves long tests to another one; with `LONG=only`, plays those alone of which the gate plays a share."""
+    name = lambda item: str(item.path.relative_to(E2E)) + "::" + item.nodeid.partition("::")[2]
+    if os.environ.get("LONG") == "only":
+        left = [item for item in items if shares.share(name(item), on_real_clusters(item)) == 1]
+    elif os.environ.get("TRAINYARD_GATE"):
+        left = [item for item in items if not shares.is_played(name(item), on_real_clusters(item))]
+    else:
+        return
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in set(left)]
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist then looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is shared stays in one process: a module's control plane, and the real clusters. Where several processes share the tests,
     groups come by how long they took, the longest first, so that all processes end at about the same time; one that is not in the
     record comes first. In one process, tests on real clusters come last, so that no other test has them beside it. The swap, which
     ends upstream's Trainer, is the last on the clusters."""
+    choose_share(config, items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         took = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
         items.sort(key=lambda item: (-took.get(group(item), math.inf), group(item), "swap" in item.name))
@@ -388,7 +403,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Why the tests failed that were tried again: what failed once is a fault too, of the test or of what it tests."""
+    """Why the tests failed that were tried again: what failed once is a fault too, of the test or of what it tests. And of which tests a
+    share was played."""
+    if os.environ.get("TRAINYARD_GATE"):
+        terminalreporter.write_line(
+            f"of long tests a share was played, chosen by {shares.seed()[:12]} (e2e/shares.py); make suites ONLY=long plays all"
+        )
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first try of {report.nodeid}")
         terminalreporter.write_line(report.longreprtext)

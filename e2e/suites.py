@@ -14,6 +14,7 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+AREAS = ("api", "cli", "data", "mpi", "node", "operator", "sky")
 RESULTS = ROOT / "e2e/suites.json"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--timeout", "0", "--reruns", "0"]
 # by name: what is run, and how much of it
@@ -23,6 +24,7 @@ SUITES: dict[str, tuple[list[str], dict[str, str]]] = {
     "trainjobs": ([*PYTEST, "e2e/operator/test_differential.py"], {"CASES": "3000"}),
     "lives": ([*PYTEST, "e2e/operator/test_jobs_differential.py"], {"CASES": "120"}),
     "kubectl": ([*PYTEST, "e2e/api/test_kubectl_matrix.py"], {"KUBECTL_MATRIX": "all"}),
+    "long": ([*PYTEST, "--numprocesses", "2", "--dist", "loadgroup", "--no-loadscope-reorder", *(f"e2e/{area}" for area in AREAS)], {"LONG": "only"}),
     "mpijobs": ([*PYTEST, "e2e/mpi/live_mpijobs.py"], {"MPIJOBS": "100"}),
 }
 

@@ -1,0 +1,61 @@
+"""Long tests of which the gate plays a share, chosen by the commit: each of them is played by one gate in so many.
+
+They repeat at length what other tests of the gate do in short, or compare with upstream's live systems. `make suites ONLY=long` plays all of
+them, and so does every run outside the gate.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import subprocess
+import zlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# one gate in so many plays a test on a real cluster that is not named below
+ON_REAL_CLUSTERS = 3
+# by the beginning of a test's name, from the folder of its area on; the longest counts
+SHARES = {
+    "cli/test_explain_faults.py": 3,
+    "cli/test_secrets_places.py::test_markers_are_in_secrets_alone": 2,
+    "cli/test_transcripts.py::test_commands_do_what_the_document_says[root": 4,
+    "cli/test_transcripts.py::test_commands_do_what_the_document_says[user": 2,
+    "cli/test_transcripts.py::test_commands_do_what_the_document_says[user-README": 1,
+    "api/test_kubectl_matrix.py": 3,
+    "api/test_large.py::test_changes_cost_what_their_length_allows": 2,
+    "data/test_initializers.py::test_recordings_of_upstreams_initializers": 2,
+    "data/test_initializers_clouds.py": 2,
+    "data/test_initializers_faults.py": 3,
+    "mpi/test_mpijob_live.py": 3,
+    "mpi/test_mpijob_live.py::test_the_example_trains[": 1,
+    "node/test_frameworks.py": 3,
+    "operator/test_chart.py::test_over_upstreams_release": 3,
+    "operator/test_chart.py::test_nothing_of_a_release_stays": 3,
+    "operator/test_cluster_cli.py::test_on_kubernetes": 1,
+    "operator/test_operator.py::test_a_leader_may_be_killed_while_jobs_come_in": 1,
+    "sky/test_sky_ddp.py": 4,
+}
+# modules whose tests share what takes most of their time: all of them are played, or none
+TOGETHER = ("cli/test_explain_faults.py",)
+
+
+@functools.cache
+def seed() -> str:
+    """$SHARE_SEED, or the commit."""
+    if given := os.environ.get("SHARE_SEED"):
+        return given
+    return subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def share(name: str, on_real_clusters: bool) -> int:
+    """One gate in how many plays this test."""
+    found = [begin for begin in SHARES if name.startswith(begin)]
+    if found:
+        return SHARES[max(found, key=len)]
+    return ON_REAL_CLUSTERS if on_real_clusters else 1
+
+
+def is_played(name: str, on_real_clusters: bool) -> bool:
+    together = next((begin for begin in TOGETHER if name.startswith(begin)), name)
+    return zlib.crc32(f"{seed()} {together}".encode()) % share(name, on_real_clusters) == 0
