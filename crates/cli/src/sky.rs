@@ -96,7 +96,7 @@ pub fn main(words: &[String]) -> u8 {
         && let Some(verb) = verbs::Verb::of(call)
     {
         let catalog = named.and_then(|folder| Some(std::path::absolute(folder).ok()?.display().to_string()));
-        return verbs::carry_out(verb, call, &world, verbs::Around { at_hand, given: with, catalog });
+        return verbs::carry_out(verb, call, &world, verbs::Around { given: with, catalog });
     }
     if let Some(call) = &call {
         verbs::look(call, &world, &mut at_hand);

@@ -11,6 +11,7 @@ mod connect;
 mod error;
 pub mod home;
 mod kind;
+pub mod offers;
 mod page;
 mod until;
 mod warned;

@@ -5,11 +5,14 @@
 //!
 //! Each Launch has a task that reads what there is, does one step and notes it. A step that was done and not noted is done again.
 
+mod look;
 mod sweep;
 mod work;
 
+pub use look::{Asked, Eyes};
+
 use api::object;
-use api::sky::{Cluster, Launch, cluster_gvk, keys, launch_gvk, machine_gvk};
+use api::sky::{Cluster, Launch, LaunchPhase, cluster_gvk, keys, launch_gvk, machine_gvk};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
@@ -52,7 +55,7 @@ pub struct Launcher {
     client: Client,
     /// Reaches the API server through a socket: commands in pods need one.
     by_socket: Client,
-    settings: Arc<Settings>,
+    eyes: Eyes,
 }
 
 /// A Launch that is followed.
@@ -99,8 +102,16 @@ enum Trouble {
 }
 
 impl From<kube::Error> for Trouble {
+    /// What is refused, as invalid or for lack of a right or a quota, would be refused again.
     fn from(error: kube::Error) -> Self {
-        Self::Api(error)
+        match error {
+            kube::Error::Api(status)
+                if matches!(status.code, 400..500) && !matches!(status.code, 404 | 408 | 409 | 429) =>
+            {
+                Self::Fails(format!("the control plane refuses an object of the launch: {}", status.message))
+            }
+            error => Self::Api(error),
+        }
     }
 }
 
@@ -112,8 +123,8 @@ impl From<managed::launch::Refused> for Trouble {
 
 impl Launcher {
     /// The controller of all Launches.
-    pub fn new(client: Client, by_socket: Client, settings: Settings) -> Self {
-        Self { client, by_socket, settings: Arc::new(settings) }
+    pub fn new(client: Client, by_socket: Client, eyes: Eyes) -> Self {
+        Self { client, by_socket, eyes }
     }
 
     /// Works until `stop`. A step that is under way then is dropped; the next run does it again.
@@ -174,7 +185,8 @@ impl Launcher {
                 known.insert(at.clone(), Followed { uid: uid.clone(), cluster, wake: wake.clone() });
                 let launcher = self.clone();
                 tasks.spawn(async move {
-                    let kept = Kept { launcher: &launcher, namespace: &at.0, name: &at.1, catalogue: OnceCell::new() };
+                    let mut kept =
+                        Kept { launcher: &launcher, namespace: &at.0, name: &at.1, catalogue: OnceCell::new() };
                     kept.keep(&uid, &wake).await;
                 });
             }
@@ -192,7 +204,7 @@ impl Kept<'_> {
     }
 
     /// Does what is to be done about the launch until its object is gone, or nothing more is to be done.
-    async fn keep(&self, uid: &str, wake: &Notify) {
+    async fn keep(&mut self, uid: &str, wake: &Notify) {
         loop {
             let object = match self.api(&launch_gvk()).get_opt(self.name).await {
                 Ok(Some(object)) if object.uid().as_deref() == Some(uid) => object,
@@ -217,7 +229,10 @@ impl Kept<'_> {
                     let _ = tokio::time::timeout(RENEWED, wake.notified()).await;
                     self.renew(&launch).await;
                 }
-                Ok(Next::Rest) => wake.notified().await,
+                Ok(Next::Rest) => {
+                    drop(self.catalogue.take());
+                    wake.notified().await;
+                }
                 Err(Trouble::Api(error)) => {
                     tracing::warn!(%error, launch = self.name, "cannot go on with a launch; trying again");
                     tokio::time::sleep(API_RETRY).await;
@@ -239,8 +254,11 @@ impl Kept<'_> {
         let is_over = launch.status.phase.is_over() || launch.metadata.deletion_timestamp.is_some();
         let mut task =
             if is_over { sky_task() } else { managed::launch::task_of(launch, &*self.catalogue(launch).await?)? };
-        let (size, jobs) = match read {
-            Some((_, cluster)) if !is_over => (Some(self.size(cluster).await?), self.jobs(launch).await?),
+        let (size, jobs) = match (read, launch.status.phase) {
+            (Some((_, cluster)), LaunchPhase::Pending) if !is_over => {
+                (Some(self.size(cluster).await?), self.jobs(launch).await?)
+            }
+            (Some(_), LaunchPhase::Submitting) if !is_over => (None, self.jobs(launch).await?),
             _ => (None, Vec::new()),
         };
         let seen = Seen { launch, task: &task, cluster: read, size, jobs: &jobs, now: Timestamp::now() };
@@ -252,7 +270,7 @@ impl Kept<'_> {
             }
             (Step::Note(status), _) => {
                 self.note(launch, &status).await?;
-                if status.phase == api::sky::LaunchPhase::Failed {
+                if status.phase == LaunchPhase::Failed {
                     self.drop_secret(launch).await?;
                 }
             }

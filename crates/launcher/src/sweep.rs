@@ -78,7 +78,7 @@ impl Launcher {
                 launch.spec.files.iter().map(|one| one.list.iter().filter_map(|text| text.parse().ok()).collect()),
             );
         }
-        let folder = self.settings.files.clone();
+        let folder = self.eyes.settings().files.clone();
         let swept = tokio::task::spawn_blocking(move || {
             let namespaces = std::fs::read_dir(&folder).into_iter().flatten().flatten();
             for namespace in namespaces.map(|entry| entry.file_name().to_string_lossy().into_owned()) {

@@ -14,7 +14,6 @@ use managed::launch::{self, By, Refused, step};
 use placement::Catalogue;
 use serde_json::{Value, json};
 use sky::Task;
-use sky::value::{Map, Value as Field};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,31 +37,15 @@ fn dynamic(object: Value) -> Result<DynamicObject, Trouble> {
     serde_json::from_value(object).map_err(|error| Trouble::Fails(error.to_string()))
 }
 
-/// The mapping in some JSON.
-fn map(json: &Value) -> Option<Map> {
-    let read = sky::yaml::documents(&json.to_string()).ok()?;
-    match read.into_iter().next()?.value? {
-        Field::Map(map) => Some(map),
-        _ => None,
-    }
-}
-
 /// A panic of a thread that reads files.
-fn ended(error: &tokio::task::JoinError) -> Trouble {
-    Trouble::Fails(format!("a thread of the control plane has ended: {error}"))
+pub(crate) fn ended(error: &tokio::task::JoinError) -> String {
+    format!("a thread of the control plane has ended: {error}")
 }
 
 impl Kept<'_> {
     /// The price lists that the launch names, or those of the control plane.
     pub(crate) async fn catalogue(&self, launch: &Launch) -> Result<Arc<Catalogue>, Trouble> {
-        let (folder, is_named) = match launch.spec.catalog.as_str() {
-            "" => (self.launcher.settings.home.join(offers::CATALOGUE), false),
-            named => (PathBuf::from(named), true),
-        };
-        let read = || async {
-            let read = tokio::task::spawn_blocking(move || offers::read_catalogue(&folder, is_named)).await;
-            read.map_err(|error| ended(&error))?.map(Arc::new).map_err(Trouble::Fails)
-        };
+        let read = || async { self.launcher.eyes.catalogue(&launch.spec.catalog).await.map_err(Trouble::Fails) };
         self.catalogue.get_or_try_init(read).await.cloned()
     }
 
@@ -86,17 +69,11 @@ impl Kept<'_> {
 
     /// Looks for places, and creates the Cluster.
     pub(crate) async fn place(&self, launch: &Launch, task: &mut Task) -> Result<(), Trouble> {
-        let settings = self.launcher.settings.clone();
+        let eyes = &self.launcher.eyes;
         let catalogue = self.catalogue(launch).await?;
-        let (given, lists) = (map(&launch.spec.settings), catalogue.clone());
-        let observed = tokio::task::spawn_blocking(move || {
-            let read = offers::settings_with(&settings.home, given)?;
-            Ok(offers::observe(&settings.home, read.map.as_ref(), &settings.kubeconfig, &lists))
-        });
-        let mut at_hand = observed.await.map_err(|error| ended(&error))?.map_err(Trouble::Fails)?;
-        offers::look_at_hosts(&mut at_hand, &self.launcher.client, self.namespace).await?;
-        offers::look_at_contexts(&mut at_hand, &task.resources.list).await;
-        let folder = self.launcher.settings.home.join(offers::CATALOGUE);
+        let at_hand =
+            eyes.look(self.namespace, task, &launch.spec.settings, &catalogue).await.map_err(Trouble::Fails)?;
+        let folder = eyes.settings().home.join(offers::CATALOGUE);
         let places = launch::find(task, &at_hand, &catalogue, &folder.display().to_string())?;
         let by = By { user: &launch.spec.user, command: &launch.spec.command };
         let mut cluster = launch::cluster(&launch.spec.cluster, task, places.candidates, &by);
@@ -131,10 +108,10 @@ impl Kept<'_> {
 
     /// Puts the launch's files onto the machines.
     pub(crate) async fn send(&self, launch: &Launch, object: &Value, cluster: &Cluster) -> Result<(), Trouble> {
-        let store = Store::new(&self.launcher.settings.files, self.namespace);
+        let store = Store::new(&self.launcher.eyes.settings().files, self.namespace);
         let (kept, wanted) = (store.clone(), launch.spec.files.clone());
         let read = move || wanted.iter().map(|one| tree(&kept, one)).collect::<Result<Vec<_>, Refused>>();
-        let trees = tokio::task::spawn_blocking(read).await.map_err(|error| ended(&error))??;
+        let trees = tokio::task::spawn_blocking(read).await.map_err(|error| Trouble::Fails(ended(&error)))??;
         let is_local = cluster.at().is_some_and(|one| one.provider == "local");
         if is_local && let Some((_, to)) = trees.iter().find(|(_, to)| to.starts_with('/')) {
             // the machine is this computer: what is outside of its home is not its own
@@ -310,7 +287,7 @@ async fn fill_here(store: &Store, trees: &[(Arc<Tree>, String)], home: &str, mac
     for (tree, to) in trees {
         let (store, tree, to, home) = (store.clone(), tree.clone(), to.clone(), PathBuf::from(home));
         let filled = tokio::task::spawn_blocking(move || here::fill(&store, &tree, &home, &to)).await;
-        let filled = filled.map_err(|error| ended(&error))?;
+        let filled = filled.map_err(|error| Trouble::Fails(ended(&error)))?;
         filled.map_err(|error| cannot_copy("the task's files", machine, &error))?;
     }
     Ok(())

@@ -232,6 +232,11 @@ impl Value {
         }
     }
 
+    /// Reads JSON, which is YAML; `None` for what is none.
+    pub fn from_json(json: &serde_json::Value) -> Option<Self> {
+        crate::yaml::documents(&json.to_string()).ok()?.into_iter().next()?.value
+    }
+
     /// As JSON, the way Python's `json.dumps` has it: keys become texts. A number that JSON cannot hold becomes its text.
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;

@@ -14,6 +14,7 @@ mod initialize;
 mod machines;
 mod memory;
 mod mpi_wait;
+mod offers_now;
 mod operator;
 mod parts;
 mod parts_of_files;

@@ -14,6 +14,7 @@ use crate::evidence::{self, Evidence};
 use crate::history::Histories;
 use crate::machines;
 use crate::memory::Work;
+use crate::offers_now::OffersNow;
 use crate::parts::Part;
 use crate::parts_of_files::PartsOfFiles;
 use crate::pki::{self, PkiError};
@@ -37,7 +38,7 @@ use client::home::{Home, Running};
 use driver::{Driver, Feed, Source};
 use jiff::Timestamp;
 use kube::Client;
-use launcher::Launcher;
+use launcher::{Eyes, Launcher};
 use listen::{bind, listen, reachable, reports_to};
 use node::evidence::Keep;
 use operator::controllers::admission::Webhook;
@@ -188,8 +189,10 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if controllers.wants_scheduler() {
         delegates.push(Arc::new(Places(scheduler.clone())));
     }
+    let offers = Arc::new(OffersNow::default());
     if controllers.wants_clusters() {
         delegates.push(Arc::new(PartsOfFiles(home.root().join(FILES))));
+        delegates.push(offers.clone());
     }
     let database = home.root().join("store.db");
     let mut plugins = plugins(&controllers);
@@ -266,8 +269,10 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
                 kubeconfig: home.kubeconfig(),
                 files: home.root().join(FILES),
             };
+            let eyes = Eyes::new(client.clone(), settings);
+            offers.open(eyes.clone());
             let by_socket = crate::agent::client(&home.kubeconfig()).await.map_err(UpError::Node)?;
-            tasks.spawn(Launcher::new(client.clone(), by_socket, settings).run(stop.clone()));
+            tasks.spawn(Launcher::new(client.clone(), by_socket, eyes).run(stop.clone()));
         }
         let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);
         let agent = agent(&client_of("kubelet"), config, address, source.clone(), keep).await?;

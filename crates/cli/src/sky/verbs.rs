@@ -61,7 +61,6 @@ impl Verb {
 
 /// What a launch is told of beside its task.
 pub(super) struct Around {
-    pub at_hand: AtHand,
     /// Settings of `--config`.
     pub given: Option<Map>,
     /// The folder of price lists that `--catalog` names.

@@ -2,11 +2,12 @@
 
 use super::{Places, Refused, places};
 use placement::{Catalogue, Cloud, FreeNode};
+use serde_json::{Value as Json, json};
 use sky::check::PathKind;
 use sky::console::{World, planned};
 use sky::resources::Resources;
 use sky::task::Task;
-use sky::value::Map;
+use sky::value::{Map, Value as Field};
 
 /// Where machines are made.
 pub const MAKES: [Cloud; 3] = [Cloud::Local, Cloud::Ssh, Cloud::Kubernetes];
@@ -25,6 +26,57 @@ pub struct AtHand {
     pub unusable: Vec<(String, String)>,
     /// Clouds that may be used, in the order in which they are tried.
     pub enabled: Vec<Cloud>,
+}
+
+impl AtHand {
+    /// As a control plane tells a client.
+    pub fn to_json(&self) -> Json {
+        let node = |node: &FreeNode| {
+            json!({
+                "cloud": node.cloud.name(), "region": node.region, "isKnown": node.is_known, "cpus": node.cpus,
+                "memory": node.memory, "accelerator": node.accelerator,
+            })
+        };
+        json!({
+            "nodes": self.nodes.iter().map(node).collect::<Vec<_>>(),
+            "pools": self.pools,
+            "contexts": self.contexts.all,
+            "allowedContexts": self.contexts.allowed,
+            "kubernetes": self.kubernetes.clone().map(|map| Field::Map(map).to_json()),
+            "unusable": self.unusable,
+            "enabled": self.enabled.iter().map(|cloud| cloud.name()).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Reads that; `None` for anything else.
+    pub fn from_json(told: &Json) -> Option<Self> {
+        fn texts(list: &Json) -> Option<Vec<String>> {
+            list.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+        }
+        let node = |node: &Json| {
+            let accelerator = match &node["accelerator"] {
+                Json::Null => None,
+                pair => Some((pair[0].as_str()?.to_owned(), pair[1].as_f64()?)),
+            };
+            Some(FreeNode {
+                cloud: Cloud::from_name(node["cloud"].as_str()?)?,
+                region: node["region"].as_str()?.to_owned(),
+                is_known: node["isKnown"].as_bool()?,
+                cpus: node["cpus"].as_f64()?,
+                memory: node["memory"].as_f64()?,
+                accelerator,
+            })
+        };
+        let pair = |pair: &Json| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()));
+        Some(Self {
+            nodes: told["nodes"].as_array()?.iter().map(node).collect::<Option<_>>()?,
+            pools: texts(&told["pools"])?,
+            contexts: Contexts { all: texts(&told["contexts"])?, allowed: texts(&told["allowedContexts"])? },
+            kubernetes: Field::from_json(&told["kubernetes"]).and_then(|value| value.as_map().cloned()),
+            unusable: told["unusable"].as_array()?.iter().map(pair).collect::<Option<_>>()?,
+            enabled: texts(&told["enabled"])?.iter().map(|name| Cloud::from_name(name)).collect::<Option<_>>()?,
+        })
+    }
 }
 
 /// The contexts of the kubeconfig.
@@ -114,6 +166,17 @@ mod tests {
         };
         let found = of("{run: date, resources: {cpus: 1+}}").unwrap();
         assert_eq!(found.candidates.iter().map(|one| one.provider.as_str()).collect::<Vec<_>>(), ["local"]);
+        let told = AtHand {
+            contexts: Contexts { all: vec!["a".into()], allowed: vec![] },
+            kubernetes: sky::value::Value::from_json(&serde_json::json!({"provision_timeout": 5}))
+                .unwrap()
+                .as_map()
+                .cloned(),
+            unusable: vec![("ssh/lab".into(), "no hosts".into())],
+            ..at_hand.clone()
+        };
+        assert_eq!(AtHand::from_json(&told.to_json()), Some(told));
+        assert_eq!(AtHand::from_json(&serde_json::json!({"nodes": []})), None);
         let refused = of("{run: date, resources: {cpus: 64}}").unwrap_err();
         assert_eq!(refused.class, "sky.exceptions.ResourcesUnavailableError");
     }

@@ -173,11 +173,16 @@ pub fn secret(shown: &str, variables: serde_json::Map<String, Value>) -> Value {
     })
 }
 
-/// A Launch of a task: without what belongs into a Secret or comes from files of the client. `spec` has all but cluster and task.
-pub fn launch(shown: &str, task: &Task, spec: LaunchSpec, catalogue: &Catalogue) -> Value {
+/// A task without what belongs into a Secret or comes from files of the client.
+pub fn bare(task: &Task, catalogue: &Catalogue) -> Value {
     let (mounts, secrets, envs) = (Mounts { files: Vec::new(), ..task.mounts.clone() }, Secrets::default(), Map::new());
     let bare = Task { workdir: None, envs, secrets, mounts, ..task.clone() };
-    let spec = LaunchSpec { cluster: shown.to_owned(), task: Field::Map(bare.write(catalogue)).to_json(), ..spec };
+    Field::Map(bare.write(catalogue)).to_json()
+}
+
+/// A Launch of a task. `spec` has all but cluster and task.
+pub fn launch(shown: &str, task: &Task, spec: LaunchSpec, catalogue: &Catalogue) -> Value {
+    let spec = LaunchSpec { cluster: shown.to_owned(), task: bare(task, catalogue), ..spec };
     let name = object_name(shown);
     json!({
         "apiVersion": API_VERSION, "kind": "Launch",

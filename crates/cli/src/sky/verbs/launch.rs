@@ -16,7 +16,8 @@ use kube::api::{DeleteParams, ListParams};
 use managed::jobs::Status;
 use managed::launch::fit::{fits, taken};
 use managed::launch::{self, step, unmet};
-use serde_json::Value;
+use offers::AtHand;
+use serde_json::{Value, json};
 
 pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Done {
     let Prepared { mut task, told, source } = prepared(call, world).map_err(End::Printed)?;
@@ -30,13 +31,19 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Do
     let configuration = launch::configuration(&task, world.catalogue);
     let autostop = autostop(call, Some(&task))?;
     check_workdir(&task, world)?;
-    let Around { mut at_hand, given, catalog } = around;
+    let settings = around.given.map(|given| Field::Map(given).to_json()).unwrap_or_default();
+    let catalog = around.catalog.unwrap_or_default();
     let sky = Sky::connect().await?;
     let mut place = String::new();
     match sky.find(&shown).await?.filter(|found| !found.is_ending()) {
         None => {
-            offers::look_at_hosts(&mut at_hand, &sky.client, &sky.namespace).await?;
-            offers::look_at_contexts(&mut at_hand, &task.resources.list).await;
+            let asked = json!({
+                "task": launch::bare(&task, world.catalogue), "settings": settings, "catalog": catalog,
+            });
+            let told = client::offers::look(&sky.client, &sky.namespace, &asked).await?;
+            let at_hand = AtHand::from_json(&told).ok_or_else(|| {
+                Trouble::Said("the control plane tells of offers in words of another version: restart it".to_owned())
+            })?;
             let list = &task.resources.list;
             let is_meant = |place: &str| match place.split('/').next() {
                 Some("ssh") => {
@@ -47,7 +54,13 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Do
             at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
                 eprintln!("{place} is left out: {why}");
             });
-            let around = World { nodes: &at_hand.nodes, ..*world };
+            let around = World {
+                nodes: &at_hand.nodes,
+                pools: &at_hand.pools,
+                contexts: &at_hand.contexts.all,
+                enabled: &at_hand.enabled,
+                ..*world
+            };
             let planned = planned(&mut task, source.as_ref(), &around).map_err(End::Printed)?;
             say(planned.told.trim_end());
             let launch::Places { candidates, without_effect } =
@@ -75,8 +88,8 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Do
         no_autostop: autostop.as_ref().is_some_and(Value::is_null),
         autostop: autostop.and_then(|set| serde_json::from_value(set).ok()),
         retry_until_up: call.is_set("retry_until_up"),
-        settings: given.map(|given| Field::Map(given).to_json()).unwrap_or_default(),
-        catalog: catalog.unwrap_or_default(),
+        settings,
+        catalog,
         ..LaunchSpec::default()
     };
     let name = submit::create(&sky, &shown, &task, spec, world.catalogue).await?;

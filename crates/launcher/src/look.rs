@@ -1,0 +1,117 @@
+//! What machines a task could have now: observed once for a launch and for the client that asks before it launches.
+
+use crate::Settings;
+use crate::work::ended;
+use kube::Client;
+use managed::launch::AtHand;
+use placement::Catalogue;
+use serde_json::Value;
+use sky::value::Value as Field;
+use sky::{File, Given, Reader, Task};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long what was seen counts.
+const SEEN_FOR: Duration = Duration::from_secs(15);
+
+/// Looks at what is at hand. Clones share what they saw last.
+#[derive(Clone)]
+pub struct Eyes {
+    client: Client,
+    settings: Arc<Settings>,
+    last: Arc<Mutex<Option<Seen>>>,
+}
+
+struct Seen {
+    /// What was asked for.
+    asked: String,
+    at: Instant,
+    found: AtHand,
+}
+
+/// What a client asks for before it launches: `{task, settings, catalog}`, as a Launch has them.
+pub struct Asked {
+    task: Value,
+    settings: Value,
+    catalog: String,
+}
+
+impl Asked {
+    /// Reads it; `None` for anything else.
+    pub fn read(body: &[u8]) -> Option<Self> {
+        let mut body: Value = serde_json::from_slice(body).ok()?;
+        let catalog = body["catalog"].as_str().unwrap_or_default().to_owned();
+        let task = body["task"].take();
+        task.is_object().then(|| Self { task, settings: body["settings"].take(), catalog })
+    }
+}
+
+impl Eyes {
+    /// Those of a control plane.
+    pub fn new(client: Client, settings: Settings) -> Self {
+        Self { client, settings: Arc::new(settings), last: Arc::default() }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The price lists of this folder, or of the control plane where none is named.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) async fn catalogue(&self, named: &str) -> Result<Arc<Catalogue>, String> {
+        let (folder, is_named) = match named {
+            "" => (self.settings.home.join(offers::CATALOGUE), false),
+            named => (PathBuf::from(named), true),
+        };
+        let read = tokio::task::spawn_blocking(move || offers::read_catalogue(&folder, is_named)).await;
+        read.map_err(|error| ended(&error))?.map(Arc::new)
+    }
+
+    /// What is at hand for a task that a client describes.
+    ///
+    /// # Errors
+    /// It is no task, settings cannot be read, or the API server cannot be asked.
+    pub async fn asked(&self, namespace: &str, asked: &Asked) -> Result<AtHand, String> {
+        let catalogue = self.catalogue(&asked.catalog).await?;
+        let read = File::read(&asked.task.to_string(), &Given::default(), Reader::Server, &catalogue);
+        let tasks = read.map_err(|error| error.message)?.tasks;
+        let task = tasks.first().ok_or("there is no task")?;
+        self.look(namespace, task, &asked.settings, &catalogue).await
+    }
+
+    /// What is at hand for a task: this machine, pools and price lists as files of this computer say, hosts as their Nodes say, and what
+    /// Kubernetes clusters that the task may use have free.
+    ///
+    /// # Errors
+    /// Settings cannot be read, or the API server cannot be asked.
+    pub(crate) async fn look(
+        &self,
+        namespace: &str,
+        task: &Task,
+        settings: &Value,
+        catalogue: &Arc<Catalogue>,
+    ) -> Result<AtHand, String> {
+        let resources: Vec<String> =
+            task.resources.list.iter().map(|one| Field::Map(one.write(catalogue)).quoted()).collect();
+        let asked = format!("{namespace}\n{settings}\n{}", resources.join("\n"));
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = last().as_ref().filter(|seen| seen.asked == asked && seen.at.elapsed() < SEEN_FOR) {
+            return Ok(seen.found.clone());
+        }
+        let given = Field::from_json(settings).and_then(|value| value.as_map().cloned());
+        let (around, lists) = (self.settings.clone(), catalogue.clone());
+        let observed = tokio::task::spawn_blocking(move || {
+            let read = offers::settings_with(&around.home, given)?;
+            Ok::<_, String>(offers::observe(&around.home, read.map.as_ref(), &around.kubeconfig, &lists))
+        });
+        let mut found = observed.await.map_err(|error| ended(&error))??;
+        let hosts = offers::look_at_hosts(&mut found, &self.client, namespace).await;
+        hosts.map_err(|error| api::error_chain(&error))?;
+        offers::look_at_contexts(&mut found, &task.resources.list).await;
+        *last() = Some(Seen { asked, at: Instant::now(), found: found.clone() });
+        Ok(found)
+    }
+}
