@@ -334,7 +334,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """With `$WRITE_DURATIONS`, a run in several processes becomes the record by which the next ones are divided."""
     if os.environ.get("WRITE_DURATIONS") and TOOK and "PYTEST_XDIST_WORKER" not in os.environ:
-        DURATIONS.write_text(json.dumps({name: round(took) for name, took in sorted(TOOK.items())}, indent=1) + "\n")
+        # groups of which this run had none stay as they were
+        before = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+        DURATIONS.write_text(json.dumps(dict(sorted({**before, **{name: round(took) for name, took in TOOK.items()}}.items())), indent=1) + "\n")
 
 
 @pytest.hookimpl(optionalhook=True)

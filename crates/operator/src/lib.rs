@@ -1,8 +1,9 @@
 //! Which reconcilers run, and which rules guard which kinds: the composition that a cluster's operator and a laptop's
 //! control plane share.
 //!
-//! Three rooms: `controllers` composes the reconcilers and the rules of admission; `cluster` runs them in a cluster (webhooks over
-//! HTTPS, certificates, election, probes, metrics); `status_server` takes the reports of training code. `serve`, `client` and
+//! Four rooms: `controllers` composes the reconcilers and the rules of admission; `cluster` runs them in a cluster (webhooks over
+//! HTTPS, certificates, election, probes, metrics); `embedded` is for an API server in the same process; `status_server` takes the reports
+//! of training code. `serve`, `client` and
 //! `traces` are shared.
 //!
 //! `plan` and `workloads` hold the logic, `driver` runs it; here is only what belongs together and what it is called.
@@ -13,6 +14,7 @@
 pub mod client;
 pub mod cluster;
 pub mod controllers;
+pub mod embedded;
 pub mod serve;
 pub mod status_server;
 pub mod traces;

@@ -5,10 +5,10 @@
 
 mod agent;
 mod backup;
+mod built_in;
 mod damaged;
 mod direct;
 mod ephemeral;
-mod evidence;
 mod history;
 mod initialize;
 mod machines;
@@ -98,9 +98,7 @@ fn main() -> ExitCode {
             Command::Restore(args) => backup::restore(&args, &global),
             Command::Damaged(args) => damaged::damaged(&args, &global).await,
             Command::Operator(args) => operator::operator(&args, &global).await,
-            Command::Doctor(args) => {
-                cli::doctor(&args, &global, trainyard::install::built_in()).await.map_err(up::UpError::from)
-            }
+            Command::Doctor(args) => cli::doctor(&args, &global, built_in::built_in()).await.map_err(up::UpError::from),
             Command::Initialize(args) => return Ok(initialize::initialize(&args).await),
             Command::MpiWait(args) => return Ok(mpi_wait::wait(&args).await),
             Command::Relay(args) => return Ok(relay::relay(&args).await),

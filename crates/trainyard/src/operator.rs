@@ -1,6 +1,7 @@
 //! `trainyard operator`: the controllers and webhooks for a cluster that has its own API server.
 
 use crate::up::UpError;
+use ::operator::embedded::install;
 use cli::args::Global;
 use cli::exit;
 use cli::operator_args::{LogFormat, OperatorArgs, Verbosity};
@@ -22,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
-use trainyard::install;
 
 /// Whether this process is a pod of the cluster that it works on.
 fn in_cluster(global: &Global) -> bool {

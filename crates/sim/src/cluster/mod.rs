@@ -16,6 +16,8 @@ use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use nodes::Nodes;
 use operator::controllers::admission::Webhook;
+use operator::embedded::admission::Plugin;
+use operator::embedded::install;
 use reconcile::execution::{Answer, Call, Refusal, Verb};
 use reconcile::queue::REST_MAX;
 use resource::User;
@@ -28,8 +30,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tower::ServiceExt;
-use trainyard::admission::Plugin;
-use trainyard::install;
 
 /// The namespace of everything a run makes.
 const NAMESPACE: &str = "default";

@@ -101,7 +101,7 @@ fn definitions() -> &'static [Value] {
     DEFINITIONS.get_or_init(|| {
         let jobsets = "jobsets.jobset.x-k8s.io";
         let wanted = [jobsets, "clusters.sky.trainyard.dev", "machines.sky.trainyard.dev"];
-        let manifests = trainyard::install::manifests();
+        let manifests = operator::embedded::install::manifests();
         let mut all: Vec<Value> = manifests.filter(|one| wanted.contains(&object::meta(one, "name"))).collect();
         for jobset in all.iter_mut().filter(|one| object::meta(one, "name") == jobsets) {
             let schema = &mut jobset["spec"]["versions"][0]["schema"]["openAPIV3Schema"];

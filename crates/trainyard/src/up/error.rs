@@ -5,8 +5,8 @@ use apiserver::ServeError;
 use cli::exit;
 use client::ClientError;
 use client::codes::ErrorCode;
+use operator::embedded::install::InstallError;
 use std::path::PathBuf;
-use trainyard::install::InstallError;
 
 /// Why the control plane cannot start.
 #[derive(Debug, thiserror::Error)]

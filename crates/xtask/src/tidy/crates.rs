@@ -37,8 +37,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("offers", &["api", "managed", "placement", "sky"]),
     ("infra", &["api", "clock", "managed", "placement", "removal", "sky"]),
     ("launcher", &["api", "files", "managed", "offers", "placement", "sky"]),
+    ("evidence", &["api", "apiserver", "driver", "node", "resource"]),
     // tier 3
-    ("operator", &["api", "driver", "managed", "plan", "reconcile", "workloads"]),
+    ("operator", &["api", "clock", "driver", "managed", "plan", "reconcile", "resource", "workloads"]),
     ("cli", &["api", "client", "diagnose", "facts", "files", "managed", "offers", "placement", "sky", "view"]),
     (
         "trainyard",
@@ -49,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "client",
             "clock",
             "driver",
+            "evidence",
             "fetch",
             "files",
             "infra",
@@ -84,7 +86,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "plan",
             "reconcile",
             "resource",
-            "trainyard",
             "workloads",
         ],
     ),

@@ -10,8 +10,8 @@
 //! itself. Only the part names the job: so parts are written down before they can be gone. Everything moves by rename, so that no
 //! crash leaves half of anything. Methods wait for the disk.
 
-use super::bounds::{self, Kept, Limits};
-use super::runs;
+use crate::bounds::{self, Kept, Limits};
+use crate::runs;
 use api::jobset::keys::JOBSET_UID;
 use api::mpi::names::{LABEL_JOB_ROLE, LABEL_REPLICA_INDEX};
 use api::object::{self, Key};

@@ -1,8 +1,8 @@
 //! Serves `history.trainyard.dev`: live pods from the API, deleted ones from the store of the history.
 
-use super::follow::attempt;
-use super::runs;
-use super::store::{Kind, Store, part_of, read_pod};
+use crate::follow::attempt;
+use crate::runs;
+use crate::store::{Kind, Store, part_of, read_pod};
 use api::job_history::{self, JobEvents, JobHistory, Metadata, PastPod};
 use api::jobset::keys::JOBSET_NAME;
 use api::mpi::names::{LABEL_JOB_NAME, launcher};

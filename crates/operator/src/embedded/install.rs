@@ -1,9 +1,9 @@
 //! Installs kinds and runtimes into the API server when `up` starts. Each carries a hash of its manifest, so a start
 //! with nothing new parses and writes nothing.
 
+use crate::Controllers;
 use http::Request;
 use kube::Client;
-use operator::Controllers;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -88,15 +88,10 @@ const USER_ROLES: [Manifest; 4] = [
     user_role!("clusterrolebindings", "trainyard-runtimes", "trainyard-runtimes-binding"),
 ];
 
-/// What `doctor` compares a cluster with.
-pub fn built_in() -> cli::BuiltIn {
+/// The kinds that a cluster gets, too, as CustomResourceDefinitions.
+pub fn cluster_kinds() -> Vec<Value> {
     let kinds = JOBSET_CRDS.iter().chain(&MPI_CRDS).chain(&TRAINER_CRDS);
-    cli::BuiltIn {
-        kinds: kinds.map(|(_, text)| serde_json::from_str(text).expect("invariant: written by build.rs")).collect(),
-        roles: include_str!("../../../manifests/base/rbac/role.yaml"),
-        roles_of_one_namespace: include_str!("../../../manifests/overlays/namespaced/role.yaml"),
-        roles_to_install_runtimes: include_str!("../../../manifests/base/rbac/runtimes.yaml"),
-    }
+    kinds.map(|(_, text)| serde_json::from_str(text).expect("invariant: written by build.rs")).collect()
 }
 
 /// Why something could not be installed.

@@ -1,7 +1,7 @@
 //! The operator's webhooks, plugged into the embedded API server.
 
+use crate::controllers::admission::{Denial, Lookup, Operation, Review, Webhook};
 use api::object::{Gvk, Target};
-use operator::controllers::admission::{Denial, Lookup, Operation, Review, Webhook};
 use resource::admission::{self, Admission, Objects, Request};
 use resource::status::Status;
 use serde_json::Value;

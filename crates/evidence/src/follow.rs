@@ -1,7 +1,7 @@
 //! Watches TrainJobs and their JobSets, MPIJobs and their launchers, to know whose pods are kept and when they are removed.
 
-use super::Store;
-use super::store::Kind;
+use crate::Store;
+use crate::store::Kind;
 use api::mpi::names::LABEL_APP;
 use api::object::{self, Gvk, Key};
 use api::take;
@@ -120,7 +120,7 @@ fn owner(part: &Value, kind: Kind) -> Option<(Kind, &str)> {
 }
 
 /// The attempt of its job that a part is.
-pub(super) fn attempt(part: &Value) -> i64 {
+pub(crate) fn attempt(part: &Value) -> i64 {
     object::annotation(part, ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 

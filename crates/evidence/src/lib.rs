@@ -8,6 +8,9 @@
 //! last. It is read as API group `history.trainyard.dev`. The same group answers which events mention a job, by a
 //! search of their texts, so that `describe` of one job does not read the events of fifty thousand.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
+
 mod bounds;
 mod follow;
 mod runs;
