@@ -1,10 +1,11 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot suites shipped durations bin soak plateau release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds clean $(foreach area,api cli data mpi node operator sky,e2e/$(area))
+.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot suites shipped durations bin soak plateau release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds docs clean $(foreach area,api cli data mpi node operator sky,e2e/$(area))
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
 VENV := .venv
+MDBOOK := target/tools/bin/mdbook
 comma := ,
 XTASK ?= cargo xtask
 # virtual environments of the tests
@@ -176,6 +177,9 @@ skypilot: $(VENV)/skypilot/done ## SEED=1 FILES=5000 PLANS=2000: random task fil
 bench: release $(VENV)/e2e ## ratios against real peers
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cargo run --release --quiet --package benches
 
+docs: $(MDBOOK) ## the pages of docs/ as a book: target/book/index.html
+	$(MDBOOK) build
+
 fmt: ## format all code
 	cargo fmt --all
 
@@ -220,6 +224,10 @@ clouds: bin $(VENV)/e2e ## initializers against other people's servers: fake-gcs
 	GOBIN="$(CLOUDS)/bin" go install github.com/fsouza/fake-gcs-server@v1.56.1
 	npm install --silent --no-audit --no-fund --prefix "$(CLOUDS)" azurite@3.37.0
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/data/test_initializers_clouds.py -q -ra
+
+# compiled once, from some 120 crates: a few minutes
+$(MDBOOK): | tools
+	cargo install mdbook --version 0.5.4 --locked --no-default-features --features search --root target/tools
 
 $(VENV)/bin/python: | tools
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(call debian,python3-venv)
