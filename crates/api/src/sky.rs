@@ -409,12 +409,15 @@ pub struct MachineStatus {
     /// The home directory that jobs have on it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub home: String,
-    /// How often in a row the provider failed.
+    /// How often in a row the provider failed, did not see the machine, or found that it ended before it ran.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failures: i32,
-    /// What the provider said when it failed last; empty after a success.
+    /// Why the machine ended, where it is lost; else what the provider said when it failed last, empty after a success.
     #[serde(default, skip_serializing_if = "is_default")]
     pub message: String,
+    /// When a lost machine ended, RFC 3339: as its provider says, else when that was noticed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ended_at: String,
 }
 
 /// Where a machine stands.
@@ -436,7 +439,7 @@ pub enum MachinePhase {
     NoCapacity,
     /// The provider refuses it, and would again.
     Refused,
-    /// It ran, and the provider does not know it any more.
+    /// It ran, and the provider has proof that it has ended; the message says why.
     Lost,
     /// It is on its way out.
     Deleting,

@@ -75,7 +75,10 @@ look() {
     command -v timeout >/dev/null 2>&1 && limit='timeout 15'
     $limit nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null </dev/null | while read -r name; do say gpu "$name"; done
   fi
+  # a claim that cannot be looked for is not a claim that is gone
+  [ -d "${HOME:-/root}" ] || fail $STUCK "the home directory ${HOME:-/root} is not there"
   [ -f "$dir/claim" ] || return 0
+  read -r holder <"$dir/claim" || fail $STUCK "cannot read $dir/claim"
   dir=$(cd -P "$dir" && pwd)
   say dir "$dir"
   { read -r holder && say holder "$holder"; read -r record && say record "$record"; } <"$dir/claim"

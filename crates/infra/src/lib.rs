@@ -20,5 +20,5 @@ pub mod ssh;
 
 pub use attention::Attention;
 pub use machine_controller::MachineController;
-pub use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen, State};
-pub use provider::{Answer, Provider, Shell};
+pub use managed::provider::{Ended, Failure, Fate, Found, Handle, Request, Seen, State};
+pub use provider::{Answer, Provider};

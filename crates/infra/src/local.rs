@@ -4,10 +4,10 @@
 //! A machine's folder is named after its token and holds `machine.json`, which is written before anything is started. So a crash leaves either
 //! nothing or a machine that `list_owned` tells of. The agents run in this process: the composition passes in how.
 
-use crate::provider::{Answer, Provider, Shell};
+use crate::provider::{Answer, Provider};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen, State};
+use managed::provider::{Failure, Fate, Found, Handle, Request, Seen, State};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -230,7 +230,7 @@ impl Machines {
     }
 
     /// Does what is left to do for a machine's goal, and says where it stands then.
-    async fn advance(&self, folder: PathBuf, record: Record) -> Result<Option<Seen>, Failure> {
+    async fn advance(&self, folder: PathBuf, record: Record) -> Result<Found, Failure> {
         let machine = Local {
             folder: folder.clone(),
             node: record.node.clone(),
@@ -265,15 +265,20 @@ impl Machines {
             }
             (Goal::Gone, false) => {
                 self.agents.stop(&folder).await;
-                return remove(&folder).await.map(|()| None);
+                remove(&folder).await?;
+                return Ok(Found::ended(format!("its folder {} was removed, as asked", folder.display())));
             }
         };
-        Ok(Some(seen(&folder, &record, state)))
+        Ok(Found::There(seen(&folder, &record, state)))
     }
 
-    async fn to(&self, machine: &Handle, goal: Option<Goal>) -> Result<Option<Seen>, Failure> {
+    async fn to(&self, machine: &Handle, goal: Option<Goal>) -> Result<Found, Failure> {
         let _turn = self.turn.lock().await;
-        let Some((folder, mut record)) = self.find(machine)? else { return Ok(None) };
+        let Some((folder, mut record)) = self.find(machine)? else {
+            // the folder is there before the machine is, and goes last
+            let folder = self.root.join(id(&machine.token));
+            return Ok(Found::ended(format!("its folder {} is gone", folder.display())));
+        };
         // what is to go stays so
         if let Some(goal) = goal.filter(|goal| *goal != record.goal && record.goal != Goal::Gone) {
             if goal == Goal::Running {
@@ -293,52 +298,29 @@ impl Provider for Machines {
         NAME
     }
 
-    fn offers(&self) -> Answer<'_, Vec<Offer>> {
-        async {
-            let mut taken = self.kept(&self.records()?);
-            taken.extend(self.agents.gpus_in_use());
-            let count = self.host.gpus.len().saturating_sub(taken.len());
-            #[expect(clippy::cast_precision_loss, reason = "GPUs of one machine")]
-            let accelerators = self
-                .host
-                .gpus
-                .first()
-                .map(|(_, name)| api::sky::Accelerators { name: name.clone(), count: count as f64 });
-            let candidate = api::sky::Candidate {
-                provider: NAME.to_owned(),
-                cpus: self.host.cpus,
-                memory: self.host.memory,
-                accelerators,
-                ..api::sky::Candidate::default()
-            };
-            Ok(vec![Offer { candidate, free: None }])
-        }
-        .boxed()
-    }
-
     fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
         async move {
             let _turn = self.turn.lock().await;
             let (folder, record) = self.make(request)?;
             let gone = || Failure::new(Fate::Retry, format!("machine {} is on its way out", request.node));
-            self.advance(folder, record).await?.ok_or_else(gone)
+            self.advance(folder, record).await?.there().ok_or_else(gone)
         }
         .boxed()
     }
 
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.to(machine, None).boxed()
     }
 
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.to(machine, Some(Goal::Stopped)).boxed()
     }
 
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.to(machine, Some(Goal::Running)).boxed()
     }
 
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.to(machine, Some(Goal::Gone)).boxed()
     }
 
@@ -351,18 +333,6 @@ impl Provider for Machines {
             };
             let records = self.records()?;
             Ok(records.iter().map(|(folder, record)| seen(folder, record, state(record.goal))).collect())
-        }
-        .boxed()
-    }
-
-    fn shell<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Shell> {
-        async move {
-            let found = self.find(machine)?;
-            let missing = || Failure::new(Fate::GiveUp, "there is no such machine".to_owned());
-            let (folder, _) = found.ok_or_else(missing)?;
-            let home = format!("HOME={}", folder.join("home").display());
-            let argv = ["/usr/bin/env", &home, "/bin/sh", "-c"];
-            Ok(Shell { argv: argv.into_iter().map(str::to_owned).collect() })
         }
         .boxed()
     }
@@ -548,14 +518,19 @@ mod tests {
         let two = provider.create(&request("2222-bbbb", 1.0)).await.unwrap();
         assert_ne!(one.address, two.address);
         let handle = Handle { token: one.token.clone(), id: None, generation: 0 };
-        assert_eq!(provider.stop(&handle).await.unwrap().unwrap().state, State::Stopped);
-        assert_eq!(provider.start(&handle).await.unwrap().unwrap().state, State::Running);
+        let state = |found: Result<Found, Failure>| found.unwrap().there().unwrap().state;
+        assert_eq!(state(provider.stop(&handle).await), State::Stopped);
+        assert_eq!(state(provider.start(&handle).await), State::Running);
         let pod = root.path().join("machines").join(&one.id).join("node/busy");
         std::fs::create_dir_all(&pod).unwrap();
-        assert_eq!(provider.delete(&handle).await.unwrap().unwrap().state, State::Ending);
-        assert_eq!(provider.start(&handle).await.unwrap().unwrap().state, State::Ending, "what is to go stays so");
+        assert_eq!(state(provider.delete(&handle).await), State::Ending);
+        assert_eq!(state(provider.start(&handle).await), State::Ending, "what is to go stays so");
         std::fs::remove_dir(&pod).unwrap();
-        assert_eq!(provider.observe(&handle).await.unwrap(), None);
+        let folder = root.path().join("machines").join(&one.id);
+        let removed = format!("its folder {} was removed, as asked", folder.display());
+        assert_eq!(provider.observe(&handle).await.unwrap(), Found::ended(removed));
+        let gone = format!("its folder {} is gone", folder.display());
+        assert_eq!(provider.delete(&handle).await.unwrap(), Found::ended(gone));
         let left = provider.list_owned().await.unwrap();
         assert_eq!(left.iter().map(|seen| seen.token.as_str()).collect::<Vec<_>>(), ["2222-bbbb"]);
     }

@@ -4,14 +4,14 @@
 use crate::attention::Attention;
 use crate::provider::Provider;
 use api::node::OUT_OF_SERVICE;
-use api::sky::{Machine, MachinePhase, keys, machine_gvk};
+use api::sky::{Machine, MachinePhase, MachineStatus, keys, machine_gvk};
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use managed::machine::{Answer, Call, Step, answered, node_name, node_of, orphans, status_patch, step, token};
-use managed::provider::{Failure, Fate, Handle};
+use managed::provider::{Failure, Fate, Found, Handle};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -169,12 +169,12 @@ impl MachineController {
                 },
                 Step::Call(call) => {
                     let answer = self.ask(&machine.spec.candidate.provider, &call).await;
-                    let noted = answered(&machine, &call, &answer);
+                    let noted = answered(&machine, &call, &answer, clock::now());
                     let done = if noted.gone {
                         self.release(&api, &object, &machine).await
                     } else if noted.status == machine.status {
                         Ok(())
-                    } else if let Err(error) = self.note_loss(&machine, noted.status.phase).await {
+                    } else if let Err(error) = self.note_loss(&machine, &noted.status).await {
                         Err(error)
                     } else {
                         // one of the same name that came after it is not meant
@@ -231,7 +231,7 @@ impl MachineController {
         };
         let answer = async {
             match call {
-                Call::Create(request) => provider.create(request).await.map(Some),
+                Call::Create(request) => provider.create(request).await.map(Found::There),
                 Call::Observe(machine) => provider.observe(machine).await,
                 Call::Stop(machine) => provider.stop(machine).await,
                 Call::Start(machine) => provider.start(machine).await,
@@ -257,10 +257,10 @@ impl MachineController {
         Ok(self.nodes().get_opt(&node_name(machine)).await?.filter(is_its))
     }
 
-    /// Marks the Node of a machine that its provider does not know any more: no agent will report the ends of its pods, so they end
-    /// without. The mark comes before the machine's status, which is the last that is written about a lost machine.
-    async fn note_loss(&self, machine: &Machine, phase: MachinePhase) -> kube::Result<()> {
-        if phase != MachinePhase::Lost {
+    /// Marks the Node of a machine that has ended: no agent will report the ends of its pods, so they end without. The mark comes before
+    /// the machine's status, which is the last that is written about a lost machine.
+    async fn note_loss(&self, machine: &Machine, status: &MachineStatus) -> kube::Result<()> {
+        if status.phase != MachinePhase::Lost {
             return Ok(());
         }
         let Some(node) = self.node(machine).await? else { return Ok(()) };
@@ -270,7 +270,7 @@ impl MachineController {
         for ready in conditions.iter_mut().filter(|one| one["type"] == "Ready" && one["status"] != "Unknown") {
             ready["status"] = "Unknown".into();
             ready["reason"] = "MachineGone".into();
-            ready["message"] = "The provider does not know the machine any more.".into();
+            ready["message"] = format!("The machine has ended: {}.", status.message).into();
             let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             ready["lastTransitionTime"] = now.into();
         }

@@ -1,28 +1,21 @@
 //! What a provider of machines does.
 
 use futures::future::BoxFuture;
-use managed::provider::{Failure, Handle, Offer, Request, Seen};
+use managed::provider::{Failure, Found, Handle, Request, Seen};
 
 /// An answer that is on its way.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, Failure>>;
-
-/// How to run something on a machine: a program and its first arguments. One argument follows, a script for `sh -c`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shell {
-    /// The program and its first arguments.
-    pub argv: Vec<String>,
-}
 
 /// Makes, finds, stops and ends machines.
 ///
 /// Every call may be repeated, and any answer may be lost; the caller then asks again. Dropping a call does not undo it. A failure
 /// says by its fate what is to become of it: asked again, asked elsewhere, or not asked again.
+///
+/// [`Found::Ended`] is proof, with its reason: the provider looked where the machine was. A provider that merely does not see a machine
+/// answers [`Found::Absent`], and one that cannot look answers with a failure.
 pub trait Provider: Send + Sync + 'static {
     /// Its name in `spec.candidate.provider`: `local`, `ssh`.
     fn name(&self) -> &'static str;
-
-    /// The machines that could be had now.
-    fn offers(&self) -> Answer<'_, Vec<Offer>>;
 
     /// Makes the machine of this token, and starts a node agent on it; where there is one of this token already, answers with that one.
     /// Returns once the machine is known to the provider; it need not run yet.
@@ -31,22 +24,18 @@ pub trait Provider: Send + Sync + 'static {
     /// `NextCandidate` where there is no room, `GiveUp` where it is refused; then nothing of it is left.
     fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen>;
 
-    /// The machine as it is now; `None` where there is none. Sees to it that a machine that is to run has its agent, also after
-    /// a restart of this process.
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>>;
+    /// The machine as it is now. Sees to it that a machine that is to run has its agent, also after a restart of this process.
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found>;
 
-    /// Begins to stop the machine; its disk stays. `None` where there is none.
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>>;
+    /// Begins to stop the machine; its disk stays.
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found>;
 
-    /// Begins to start a stopped machine, and its agent. `None` where there is none.
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>>;
+    /// Begins to start a stopped machine, and its agent.
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found>;
 
-    /// Begins to end the machine and all that was made for it. `None` once nothing of it is left: only that ends the ledger's line.
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>>;
+    /// Begins to end the machine and all that was made for it. `Ended` once nothing of it is left: only that ends the ledger's line.
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found>;
 
     /// All machines that were ever made by this installation and are not gone.
     fn list_owned(&self) -> Answer<'_, Vec<Seen>>;
-
-    /// How to run something on the machine.
-    fn shell<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Shell>;
 }

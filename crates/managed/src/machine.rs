@@ -1,11 +1,15 @@
 //! The ledger: what to ask the provider of a machine next, and what becomes of its answer.
 //!
 //! All that is remembered is in the Machine object. It is durable before the provider is called ([`step`] asks for a machine only by the uid
-//! of an object that was read), and it goes when the provider has said that the machine is gone. A crash between a call and the note
-//! of its answer leaves an object whose step is the same call again, under the same token.
+//! of an object that was read), and it goes when the provider has said that nothing of the machine is left. A crash between a call and the
+//! note of its answer leaves an object whose step is the same call again, under the same token.
+//!
+//! A machine is lost only by proof ([`Ended`]). A provider that does not see a machine, or does not answer, proves nothing: the machine's
+//! phase stays, the message says what is going on, and the provider is asked again.
 
-use crate::provider::{Failure, Fate, Handle, Request, Seen, State};
+use crate::provider::{Ended, Failure, Fate, Found, Handle, Request, Seen, State};
 use api::sky::{API_VERSION, Machine, MachinePhase as Phase, MachineStatus, Power, keys};
+use jiff::Timestamp;
 use std::time::Duration;
 
 /// How soon a machine that is on its way is looked at again.
@@ -39,15 +43,15 @@ pub enum Call {
     Delete(Handle),
 }
 
-/// What the provider answered: a machine, or that there is none; or why it did not.
-pub type Answer = Result<Option<Seen>, Failure>;
+/// What the provider answered, or why it did not.
+pub type Answer = Result<Found, Failure>;
 
 /// What an answer means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Noted {
     /// The status to write, where it differs from the one that is there.
     pub status: MachineStatus,
-    /// Whether the provider has said that the machine is gone, which was to go.
+    /// Whether nothing is left of a machine that was to go: the provider has said so.
     pub gone: bool,
     /// When to look again, if nothing changes before.
     pub again: Duration,
@@ -114,30 +118,18 @@ fn request(machine: &Machine) -> Request {
     }
 }
 
-/// What the answer to a call means for the machine's object.
-pub fn answered(machine: &Machine, call: &Call, answer: &Answer) -> Noted {
-    let mut status = machine.status.clone();
-    let ending = machine.metadata.deletion_timestamp.is_some();
+/// What the answer to a call means for the machine's object; `now` is when it came.
+pub fn answered(machine: &Machine, call: &Call, answer: &Answer, now: Timestamp) -> Noted {
     let seen = match answer {
         Err(failure) => return failed(machine, call, failure),
-        Ok(seen) => seen,
+        Ok(Found::Absent) => return absent(machine),
+        Ok(Found::Ended(ended)) => return has_ended(machine, ended, now),
+        Ok(Found::There(seen)) => seen,
     };
+    let mut status = machine.status.clone();
+    let ending = machine.metadata.deletion_timestamp.is_some();
     status.failures = 0;
     status.message.clear();
-    let Some(seen) = seen else {
-        // a machine that was asked for and is not listed yet is asked for again
-        let never_was = status.phase == Phase::Pending;
-        if ending {
-            status.phase = Phase::Deleting;
-        } else if never_was {
-            status.id.clear();
-        } else {
-            status.phase = Phase::Lost;
-            status.message =
-                format!("the provider does not know machine {} any more: it was ended from outside", status.id);
-        }
-        return Noted { status, gone: ending, again: if ending { AT_REST } else { ON_ITS_WAY } };
-    };
     status.id.clone_from(&seen.id);
     for (has, says) in
         [(&mut status.node, &seen.node), (&mut status.address, &seen.address), (&mut status.home, &seen.home)]
@@ -161,6 +153,44 @@ pub fn answered(machine: &Machine, call: &Call, answer: &Answer) -> Noted {
         Power::Stopped => Phase::Stopped,
     };
     let again = if status.phase == wanted { AT_REST } else { ON_ITS_WAY };
+    Noted { status, gone: false, again }
+}
+
+/// The provider has proof that the machine has ended.
+fn has_ended(machine: &Machine, ended: &Ended, now: Timestamp) -> Noted {
+    let mut status = machine.status.clone();
+    status.failures = 0;
+    status.message.clear();
+    if machine.metadata.deletion_timestamp.is_some() {
+        status.phase = Phase::Deleting;
+        return Noted { status, gone: true, again: AT_REST };
+    }
+    status.message.clone_from(&ended.why);
+    if status.phase == Phase::Pending {
+        // it never ran, so nothing is lost: it is made again
+        status.id.clear();
+        status.failures = machine.status.failures.saturating_add(1);
+        let again = backoff(status.failures);
+        return Noted { status, gone: false, again };
+    }
+    status.phase = Phase::Lost;
+    status.ended_at = ended.at.unwrap_or(now).to_string();
+    Noted { status, gone: false, again: ON_ITS_WAY }
+}
+
+/// The provider does not see the machine, which proves nothing: all stays as it is, and the provider is asked again.
+fn absent(machine: &Machine) -> Noted {
+    let mut status = machine.status.clone();
+    let named = if status.id.is_empty() { "this machine".to_owned() } else { format!("machine {}", status.id) };
+    let provider = &machine.spec.candidate.provider;
+    let until = if machine.metadata.deletion_timestamp.is_some() {
+        "confirms that nothing of it is left"
+    } else {
+        "shows it or proves its end"
+    };
+    status.message = format!("{provider} does not show {named} now; it is asked again until it {until}");
+    status.failures = status.failures.saturating_add(1);
+    let again = backoff(status.failures);
     Noted { status, gone: false, again }
 }
 
@@ -211,7 +241,7 @@ pub fn orphans(listed: &[Seen], machines: &[Machine]) -> Vec<Handle> {
 pub fn status_patch(status: &MachineStatus) -> serde_json::Value {
     serde_json::json!({"apiVersion": API_VERSION, "kind": "Machine", "status": {
         "phase": status.phase, "id": status.id, "node": status.node, "address": status.address,
-        "home": status.home, "failures": status.failures, "message": status.message,
+        "home": status.home, "failures": status.failures, "message": status.message, "endedAt": status.ended_at,
     }})
 }
 
@@ -241,11 +271,12 @@ mod tests {
     fn a_machine_is_asked_for_until_its_answer_is_noted() {
         let fresh = machine(json!({}), false);
         let Step::Call(call @ Call::Create(_)) = step(&fresh) else { panic!("{:?}", step(&fresh)) };
-        let lost = answered(&fresh, &call, &Err(Failure::new(Fate::Retry, "no answer")));
+        let answered = |answer: Answer| answered(&fresh, &call, &answer, Timestamp::UNIX_EPOCH);
+        let lost = answered(Err(Failure::new(Fate::Retry, "no answer")));
         assert_eq!((lost.status.failures, lost.status.phase, lost.gone), (1, Phase::Pending, false));
-        let noted = answered(&fresh, &call, &Ok(Some(seen("i", "t", State::Running))));
+        let noted = answered(Ok(Found::There(seen("i", "t", State::Running))));
         assert_eq!((noted.status.id.as_str(), noted.status.phase), ("i", Phase::Running));
-        let full = answered(&fresh, &call, &Err(Failure::new(Fate::NextCandidate, "full")));
+        let full = answered(Err(Failure::new(Fate::NextCandidate, "full")));
         assert_eq!(full.status.phase, Phase::NoCapacity);
     }
 
@@ -253,12 +284,39 @@ mod tests {
     fn deletion_goes_on_until_the_provider_says_that_it_is_gone() {
         let ending = machine(json!({"phase": "Running", "id": "i"}), true);
         let Step::Call(call @ Call::Delete(_)) = step(&ending) else { panic!() };
-        assert!(!answered(&ending, &call, &Err(Failure::new(Fate::GiveUp, "no"))).gone);
-        assert!(!answered(&ending, &call, &Ok(Some(seen("i", "t", State::Ending)))).gone);
-        assert!(answered(&ending, &call, &Ok(None)).gone);
+        let gone = |answer: Answer| answered(&ending, &call, &answer, Timestamp::UNIX_EPOCH).gone;
+        assert!(!gone(Err(Failure::new(Fate::GiveUp, "no"))));
+        assert!(!gone(Ok(Found::There(seen("i", "t", State::Ending)))));
+        assert!(!gone(Ok(Found::Absent)), "a list may lag");
+        assert!(gone(Ok(Found::ended("its folder is gone"))));
         let mut purged = machine(json!({"phase": "Running", "id": "i", "failures": 1}), true);
         purged.metadata.annotations = Some([(keys::PURGE.to_owned(), "true".to_owned())].into());
         assert_eq!(step(&purged), Step::Release);
+    }
+
+    #[test]
+    fn only_proof_makes_a_loss() {
+        let running = machine(json!({"phase": "Running", "id": "i", "message": "old"}), false);
+        let Step::Call(call @ Call::Observe(_)) = step(&running) else { panic!() };
+        let now = Timestamp::from_second(100).unwrap();
+        let absent = answered(&running, &call, &Ok(Found::Absent), now).status;
+        assert_eq!((absent.phase, absent.failures, absent.ended_at.as_str()), (Phase::Running, 1, ""));
+        assert_eq!(
+            absent.message,
+            "local does not show machine i now; it is asked again until it shows it or proves its end"
+        );
+        let evicted = Ended { why: "evicted".into(), at: Some(Timestamp::from_second(7).unwrap()) };
+        let lost = answered(&running, &call, &Ok(Found::Ended(evicted)), now).status;
+        let told = (lost.phase, lost.message.as_str(), lost.ended_at.as_str());
+        assert_eq!(told, (Phase::Lost, "evicted", "1970-01-01T00:00:07Z"));
+        let noticed = answered(&running, &call, &Ok(Found::ended("gone")), now).status;
+        assert_eq!(noticed.ended_at, "1970-01-01T00:01:40Z", "when it was noticed");
+        // one that never ran is made again
+        let starting = machine(json!({"id": "i"}), false);
+        let again = answered(&starting, &call, &Ok(Found::ended("evicted")), now).status;
+        assert_eq!((again.phase, again.id.as_str(), again.message.as_str()), (Phase::Pending, "", "evicted"));
+        let waits = answered(&starting, &call, &Ok(Found::Absent), now).status;
+        assert_eq!((waits.phase, waits.id.as_str()), (Phase::Pending, "i"));
     }
 
     #[test]

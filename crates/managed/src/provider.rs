@@ -1,6 +1,7 @@
 //! What is said to providers of machines, and what they answer.
 
 use api::sky::Candidate;
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -64,13 +65,48 @@ pub enum State {
     Ending,
 }
 
-/// A machine that could be had.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Offer {
-    /// What it would be, and where.
-    pub candidate: Candidate,
-    /// How many of them are free now; `None` where the provider does not say.
-    pub free: Option<u32>,
+/// Proof that a machine has ended: the provider looked where the machine was, and nothing of it runs there.
+///
+/// A list without the machine, or a place that does not answer, is no proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Why, in words for the user: the pod was evicted, the claim on the host is gone.
+    pub why: String,
+    /// When, where the provider knows it.
+    pub at: Option<Timestamp>,
+}
+
+impl Ended {
+    /// An end whose time the provider does not know.
+    pub fn because(why: impl Into<String>) -> Self {
+        Self { why: why.into(), at: None }
+    }
+}
+
+/// What a provider knows of a machine that exists or may exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It is there.
+    There(Seen),
+    /// It has ended, or never existed, and nothing of it is left.
+    Ended(Ended),
+    /// The provider does not see it now. It may be there nevertheless: a list may lag. Ask again.
+    Absent,
+}
+
+impl Found {
+    /// An end whose time the provider does not know.
+    pub fn ended(why: impl Into<String>) -> Self {
+        Self::Ended(Ended::because(why))
+    }
+
+    /// The machine, where it is there.
+    pub fn there(self) -> Option<Seen> {
+        match self {
+            Self::There(seen) => Some(seen),
+            Self::Ended(_) | Self::Absent => None,
+        }
+    }
 }
 
 /// Why a call failed, and what is to become of that.

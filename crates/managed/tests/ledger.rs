@@ -7,7 +7,7 @@ use api::sky::{API_VERSION, ClusterPhase, Machine, cluster_gvk, keys, machine_gv
 use managed::cluster::ClusterController;
 use managed::jobs::Submission;
 use managed::machine::{Answer, Call, Step, answered, node_name, orphans, status_patch, step, token};
-use managed::provider::{Failure, Fate, Handle, Seen, State};
+use managed::provider::{Failure, Fate, Found, Handle, Seen, State};
 use reconcile::testing::Model;
 use reconcile::{Decision, Op, PatchBody, World, Write};
 use serde_json::{Value, json};
@@ -27,6 +27,8 @@ enum Bug {
     TwinsLive,
     /// The finalizer of a cluster goes while machines are there.
     ClusterForgets,
+    /// A machine that is not listed is said to have ended.
+    AbsenceIsLoss,
 }
 
 /// Chance, by SplitMix64.
@@ -175,17 +177,17 @@ impl Sim {
             Call::Create(request) => {
                 let handle = Handle { token: request.token.clone(), id: None, generation: 0 };
                 match self.find(&handle) {
-                    Some(at) => Ok(Some(self.provider.machines[at].seen.clone())),
+                    Some(at) => Ok(Found::There(self.provider.machines[at].seen.clone())),
                     None if self.wrong(10) => return Err(Failure::new(Fate::NextCandidate, "full")),
                     None if self.wrong(12) => {
                         let at = self.tick + 1 + self.chance.below(15);
                         self.provider.late.push((at, request.token.clone(), request.node.clone()));
                         return lost();
                     }
-                    None => Ok(Some(self.appear(&request.token, &request.node))),
+                    None => Ok(Found::There(self.appear(&request.token, &request.node))),
                 }
             }
-            Call::Observe(machine) => Ok(self.find(machine).map(|at| self.provider.machines[at].seen.clone())),
+            Call::Observe(machine) => Ok(self.look(machine)),
             Call::Stop(machine) => Ok(self.turn(machine, State::Stopped)),
             Call::Start(machine) => Ok(self.turn(machine, State::Running)),
             Call::Delete(machine) => Ok(self.delete(machine)),
@@ -193,23 +195,46 @@ impl Sim {
         if self.wrong(12) { lost() } else { answer }
     }
 
-    fn turn(&mut self, machine: &Handle, state: State) -> Option<Seen> {
-        let at = self.find(machine)?;
-        let held = &mut self.provider.machines[at].seen;
-        if held.state != State::Ending {
-            held.state = state;
+    /// What the provider knows of a machine; its lists lag.
+    fn look(&mut self, machine: &Handle) -> Found {
+        let found = match self.find(machine) {
+            Some(_) if self.wrong(8) => Found::Absent,
+            Some(at) => Found::There(self.provider.machines[at].seen.clone()),
+            None if machine.id.is_none() && self.may_come(&machine.token) => Found::Absent,
+            None => Found::ended("it is terminated"),
+        };
+        match found {
+            Found::Absent if self.bug == Bug::AbsenceIsLoss => Found::ended("it is not listed"),
+            found => found,
         }
-        Some(held.clone())
     }
 
-    fn delete(&mut self, machine: &Handle) -> Option<Seen> {
-        let at = self.find(machine)?;
-        if self.wrong(40) && self.provider.machines[at].seen.state != State::Ending {
-            self.provider.machines[at].seen.state = State::Ending;
-            return Some(self.provider.machines[at].seen.clone());
+    /// Whether a machine of this token will come, or will be seen.
+    fn may_come(&self, token: &str) -> bool {
+        self.provider.late.iter().any(|(_, late, _)| late == token)
+            || self.provider.machines.iter().any(|made| made.seen.token == token)
+    }
+
+    fn turn(&mut self, machine: &Handle, state: State) -> Found {
+        if let Some(at) = self.find(machine) {
+            let held = &mut self.provider.machines[at].seen;
+            if held.state != State::Ending {
+                held.state = state;
+            }
         }
-        self.provider.machines.remove(at);
-        None
+        self.look(machine)
+    }
+
+    fn delete(&mut self, machine: &Handle) -> Found {
+        if let Some(at) = self.find(machine) {
+            let is_new = self.provider.machines[at].seen.state != State::Ending;
+            if self.wrong(40) && is_new {
+                self.provider.machines[at].seen.state = State::Ending;
+            } else {
+                self.provider.machines.remove(at);
+            }
+        }
+        self.look(machine)
     }
 
     // ── the control plane ─────────────────────────────────────────────────────────────────────────────────
@@ -290,7 +315,7 @@ impl Sim {
     fn note(&mut self) {
         let Some(name) = self.flights.keys().nth(self.chance.below(4) as usize).cloned() else { return };
         let Some(flight) = self.flights.remove(&name) else { return };
-        let noted = answered(&flight.machine, &flight.call, &flight.answer);
+        let noted = answered(&flight.machine, &flight.call, &flight.answer, self.model.now);
         let key = Key::new("default", &name);
         let held = self.model.get(&machine_gvk(), &key);
         // the write names the uid
@@ -636,7 +661,15 @@ fn a_kill_behind_any_write_or_call_changes_nothing() {
 
 #[test]
 fn planted_bugs_are_found() {
-    for bug in [Bug::NoSweep, Bug::ReleasedUnheard, Bug::ObjectsFirst, Bug::TwinsLive, Bug::ClusterForgets] {
+    let bugs = [
+        Bug::NoSweep,
+        Bug::ReleasedUnheard,
+        Bug::ObjectsFirst,
+        Bug::TwinsLive,
+        Bug::ClusterForgets,
+        Bug::AbsenceIsLoss,
+    ];
+    for bug in bugs {
         let found = (0..seeds()).any(|seed| Sim::new(seed, bug).run().is_err());
         assert!(found, "{bug:?} harms nobody in {} seeds", seeds());
     }

@@ -4,11 +4,9 @@ use super::record::Goal;
 use super::work::Inner;
 use crate::access::Access;
 use crate::attention::Attention;
-use crate::provider::{Answer, Provider, Shell};
-use api::sky::{Accelerators, Candidate};
+use crate::provider::{Answer, Provider};
 use futures::FutureExt;
-use managed::inventory::Free;
-use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen};
+use managed::provider::{Failure, Fate, Found, Handle, Request, Seen};
 use ring::digest::{SHA256, digest};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,19 +39,6 @@ impl Settings {
 #[derive(Clone)]
 pub struct Machines(Arc<Inner>);
 
-fn offer(context: &str, free: Free) -> Offer {
-    let accelerators = free.gpus.map(|gpus| Accelerators { name: gpus.product, count: gpus.free });
-    let candidate = Candidate {
-        provider: NAME.to_owned(),
-        region: context.to_owned(),
-        cpus: free.cpus,
-        memory: free.memory,
-        accelerators: accelerators.filter(|gpus| gpus.count > 0.0),
-        ..Candidate::default()
-    };
-    Offer { candidate, free: None }
-}
-
 impl Machines {
     /// Machines of the kubeconfig's clusters.
     pub fn new(settings: Settings, access: Arc<dyn Access>) -> Self {
@@ -72,18 +57,6 @@ impl Provider for Machines {
         NAME
     }
 
-    /// What each node of the current context's cluster has free.
-    fn offers(&self) -> Answer<'_, Vec<Offer>> {
-        async {
-            let failed = |fault: crate::fault::Fault| fault.failure(NAME);
-            let cluster = self.0.cluster("").await.map_err(failed)?;
-            let free = self.0.free(&cluster).await;
-            let free = free.map_err(|error| failed(super::cluster::fault("list nodes and pods", &error)))?;
-            Ok(free.into_iter().map(|free| offer(&cluster.context, free)).collect())
-        }
-        .boxed()
-    }
-
     fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
         async move {
             if self.0.noted(request).await?.goal != Goal::Running {
@@ -94,41 +67,31 @@ impl Provider for Machines {
         .boxed()
     }
 
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.0.up(&machine.token).boxed()
     }
 
     /// Ends agent and jobs, and deletes the pod, with all that was written in it.
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.0.stop(&machine.token).boxed()
     }
 
     /// Makes the pod anew.
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         async move {
-            if self.0.aim(&machine.token).await? { self.made(&machine.token).await.map(Some) } else { Ok(None) }
+            if self.0.aim(&machine.token).await? {
+                return self.made(&machine.token).await.map(Found::There);
+            }
+            self.0.up(&machine.token).await
         }
         .boxed()
     }
 
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.0.delete(machine).boxed()
     }
 
     fn list_owned(&self) -> Answer<'_, Vec<Seen>> {
         self.0.owned().boxed()
-    }
-
-    fn shell<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Shell> {
-        async move {
-            let missing = || Failure::new(Fate::GiveUp, "there is no such machine".to_owned());
-            let record = self.0.records.read(&machine.token)?.ok_or_else(missing)?;
-            let pod = record.pod();
-            let words = ["kubectl", "--context", &record.context, "-n", &record.namespace, "exec", "-i", &pod, "--"];
-            let home = format!("HOME={}", record.home);
-            let argv = words.into_iter().chain(["env", &home, "/bin/sh", "-c"]);
-            Ok(Shell { argv: argv.map(str::to_owned).collect() })
-        }
-        .boxed()
     }
 }

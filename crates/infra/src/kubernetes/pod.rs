@@ -1,11 +1,13 @@
 //! The pod that holds a machine: as it is asked for, and as it stands.
 
 use super::record::Record;
-use crate::fault::Fault;
+use crate::fault::{Fault, shown};
 use api::object::text;
 use api::sky::{Candidate, keys};
+use jiff::{SignedDuration, Timestamp};
 use kube::api::DynamicObject;
 use managed::inventory::{Free, GPUS};
+use managed::provider::Ended;
 use serde_json::{Map, Value, json};
 
 /// The container in which jobs run.
@@ -25,6 +27,9 @@ const NEVER: [&str; 6] = [
     "CreateContainerConfigError",
     "CreateContainerError",
 ];
+
+/// Reasons of events about a pod that the cluster itself ends.
+const DISRUPTIONS: [&str; 5] = ["Preempted", "Preempting", "Evicted", "TaintManagerEviction", "NodeControllerEviction"];
 
 /// Resources of a container and of the node in it.
 fn amounts(candidate: &Candidate) -> Map<String, Value> {
@@ -172,15 +177,82 @@ pub fn stand(pod: &DynamicObject) -> Stand {
     Stand::Waits(scheduled.map(|one| text(one, "message").to_owned()).unwrap_or_default())
 }
 
+/// When an event happened last.
+fn when(event: &DynamicObject) -> &str {
+    let last = text(&event.data, "lastTimestamp");
+    if last.is_empty() { text(&event.data, "eventTime") } else { last }
+}
+
+/// The newest event of one of these reasons.
+fn newest<'a>(events: &'a [DynamicObject], reasons: &[&str]) -> Option<&'a Value> {
+    let meant = events.iter().filter(|event| reasons.contains(&text(&event.data, "reason")));
+    meant.max_by_key(|event| when(event)).map(|event| &event.data)
+}
+
 /// What the newest event says of volumes that a node cannot mount or attach; `None` where none does.
 pub fn mount_trouble(events: &[DynamicObject]) -> Option<String> {
-    let is_mount = |event: &&DynamicObject| matches!(text(&event.data, "reason"), "FailedMount" | "FailedAttachVolume");
-    let when = |event: &DynamicObject| {
-        let last = text(&event.data, "lastTimestamp");
-        if last.is_empty() { text(&event.data, "eventTime").to_owned() } else { last.to_owned() }
+    Some(text(newest(events, &["FailedMount", "FailedAttachVolume"])?, "message").to_owned())
+}
+
+/// `REASON: MESSAGE`, or the one that there is; empty where there is neither. What a cluster says goes to terminals, so it is made harmless.
+fn told(of: &Value) -> String {
+    let parts = [text(of, "reason"), text(of, "message").trim()];
+    let said = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+    shown(&said).into_owned()
+}
+
+/// Why and when a pod that has ended, or is being deleted, did so; `place` names it.
+///
+/// Kubernetes says it in several places: the condition `DisruptionTarget` (preempted, drained, its node is gone), the pod's own reason (evicted by
+/// the kubelet), and the end of the container (exit code, out of memory).
+pub fn ended(place: &str, pod: &DynamicObject) -> Ended {
+    let status = &pod.data["status"];
+    let list = |member: &str| status[member].as_array().map_or(&[][..], Vec::as_slice);
+    let disruption = list("conditions").iter().find(|one| one["type"] == "DisruptionTarget" && one["status"] == "True");
+    let container = list("containerStatuses").iter().find(|one| one["name"] == CONTAINER);
+    let over = container.map(|one| &one["state"]["terminated"]).filter(|over| !over.is_null());
+    let mut causes: Vec<String> = Vec::new();
+    causes.extend(disruption.map(told));
+    causes.push(told(status));
+    causes.extend(over.map(|over| {
+        let code = format!("its container ended with exit code {}", over["exitCode"]);
+        match told(over) {
+            why if why.is_empty() || why == "Error" || why == "Completed" => code,
+            why => format!("{code} ({why})"),
+        }
+    }));
+    causes.retain(|cause| !cause.is_empty());
+    let what = match (pod.metadata.deletion_timestamp.is_some(), disruption.is_some(), text(status, "phase")) {
+        (true, true, _) => "was deleted",
+        (true, false, _) => "was deleted from outside",
+        (false, _, "Succeeded") => "ended by itself",
+        (false, _, _) => "failed",
     };
-    let newest = events.iter().filter(is_mount).max_by_key(|event| when(event))?;
-    Some(text(&newest.data, "message").to_owned())
+    let why = match causes.is_empty() {
+        true => format!("pod {place} {what}"),
+        false => format!("pod {place} {what}: {}", causes.join("; ")),
+    };
+    let time = |of: &Value, member: &str| text(of, member).parse::<Timestamp>().ok();
+    let asked = || {
+        let until = serde_json::to_value(pod.metadata.deletion_timestamp.as_ref()?).ok()?;
+        let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+        let until = until.as_str()?.parse::<Timestamp>().ok()?;
+        until.checked_sub(SignedDuration::from_secs(grace)).ok()
+    };
+    let at = over.and_then(|over| time(over, "finishedAt"));
+    let at = at.or_else(|| disruption.and_then(|one| time(one, "lastTransitionTime"))).or_else(asked);
+    Ended { why, at }
+}
+
+/// Why and when a pod went that is not there any more, by the events about it.
+pub fn deleted(place: &str, events: &[DynamicObject]) -> Ended {
+    match newest(events, &DISRUPTIONS) {
+        None => Ended::because(format!("pod {place} is gone: it was deleted from outside")),
+        Some(event) => {
+            let at = ["lastTimestamp", "eventTime"].into_iter().find_map(|member| text(event, member).parse().ok());
+            Ended { why: format!("pod {place} is gone: {}", told(event)), at }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -300,6 +372,34 @@ mod tests {
         ends["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert_eq!(of(ends), Stand::Ends);
         assert_eq!(of(json!({"status": {"phase": "Failed"}})), Stand::Ends);
+    }
+
+    #[test]
+    fn an_end_says_why_and_when() {
+        let of = |pod: Value| ended("c/ns/sky-x", &serde_json::from_value(pod).unwrap());
+        let at = |time: &str| Some(time.parse::<Timestamp>().unwrap());
+        let over = json!([{"name": CONTAINER, "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:00:09Z"}}}]);
+        let killed = of(json!({"status": {"phase": "Failed", "containerStatuses": over}}));
+        let why = "pod c/ns/sky-x failed: its container ended with exit code 137 (OOMKilled)";
+        assert_eq!(killed, Ended { why: why.into(), at: at("2026-01-01T00:00:09Z") });
+        let evicted = of(
+            json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory. "}}),
+        );
+        assert_eq!(evicted, Ended::because("pod c/ns/sky-x failed: Evicted: The node was low on resource: memory."));
+        let preempted = json!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            "message": "preempting to accommodate a higher priority pod", "lastTransitionTime": "2026-01-01T00:00:01Z"}]);
+        let deleting = json!({"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 10});
+        let preempted = of(json!({"metadata": deleting, "status": {"phase": "Running", "conditions": preempted}}));
+        let why = "pod c/ns/sky-x was deleted: PreemptionByScheduler: preempting to accommodate a higher priority pod";
+        assert_eq!(preempted, Ended { why: why.into(), at: at("2026-01-01T00:00:01Z") });
+        let removed = of(json!({"metadata": deleting, "status": {"phase": "Running"}}));
+        let why = "pod c/ns/sky-x was deleted from outside";
+        assert_eq!(removed, Ended { why: why.into(), at: at("2026-01-01T00:00:20Z") });
+        let event: DynamicObject = serde_json::from_value(json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
+            "reason": "Preempted", "message": "Preempted by pod u on node n", "lastTimestamp": null, "eventTime": "2026-01-01T00:00:02.5Z"})).unwrap();
+        let why = "pod c/ns/sky-x is gone: Preempted: Preempted by pod u on node n";
+        assert_eq!(deleted("c/ns/sky-x", &[event]), Ended { why: why.into(), at: at("2026-01-01T00:00:02.5Z") });
+        assert_eq!(deleted("c/ns/sky-x", &[]).why, "pod c/ns/sky-x is gone: it was deleted from outside");
     }
 
     #[test]

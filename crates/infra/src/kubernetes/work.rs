@@ -20,7 +20,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams
 use kube::runtime::watcher::watch_object;
 use kube::{Api, ResourceExt};
 use managed::inventory::{Free, free};
-use managed::provider::{Failure, Fate, Request, Seen, State};
+use managed::provider::{Failure, Fate, Found, Request, Seen, State};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -83,6 +83,12 @@ pub fn uid(pod: &DynamicObject) -> String {
 pub async fn its_pod(pods: &Api<DynamicObject>, record: &Record) -> Result<Option<DynamicObject>, Fault> {
     let found = pods.get_opt(&record.pod()).await.map_err(|error| fault("look for the pod", &error))?;
     Ok(found.filter(|pod| pod.labels().get(keys::TOKEN).is_some_and(|token| *token == record.token)))
+}
+
+/// The events about a pod; none where the user may not read them.
+pub async fn events_of(events: &Api<DynamicObject>, pod: &str) -> Vec<DynamicObject> {
+    let about = ListParams::default().fields(&format!("involvedObject.name={pod}"));
+    events.list(&about).await.map(|list| list.items).unwrap_or_default()
 }
 
 impl Inner {
@@ -225,12 +231,10 @@ impl Inner {
                 next = next => next,
                 () = tokio::time::sleep(LOOK_AGAIN), if since_node.is_some() => {
                     // a folder or a disk that is not there stays so, and a pod says nothing of it: events do
-                    if since_node.is_some_and(|since: tokio::time::Instant| since.elapsed() >= MOUNT_MAX) {
-                        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
-                        let told = events.list(&about).await.map(|list| list.items).unwrap_or_default();
-                        if let Some(what) = mount_trouble(&told) {
-                            return Err(Fault::Refused(format!("a volume of the pod cannot be mounted: {what}")));
-                        }
+                    if since_node.is_some_and(|since: tokio::time::Instant| since.elapsed() >= MOUNT_MAX)
+                        && let Some(what) = mount_trouble(&events_of(&events, &name).await)
+                    {
+                        return Err(Fault::Refused(format!("a volume of the pod cannot be mounted: {what}")));
                     }
                     continue;
                 }
@@ -354,7 +358,7 @@ impl Inner {
                         return;
                     }
                     // boxed: it keeps the next one in turn
-                    let up: BoxFuture<'_, Result<Option<Seen>, Failure>> = inner.up(&token).boxed();
+                    let up: BoxFuture<'_, Result<Found, Failure>> = inner.up(&token).boxed();
                     match up.await {
                         Ok(_) => return,
                         Err(error) => tracing::debug!(%error, machine = id, "not connected yet"),

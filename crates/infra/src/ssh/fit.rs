@@ -1,30 +1,10 @@
 //! What a host is, by what it said of itself, and whether it will do.
 
-use super::machines::NAME;
-use super::record::Place;
 use crate::fault::Fault;
 use crate::host::{Answer as Said, first, taken};
-use api::sky::{Accelerators, Candidate};
-use managed::provider::Offer;
+use api::sky::Candidate;
 
 const GIB_IN_KIB: f64 = 1_048_576.0;
-
-/// The host as an offer: its region is the pool, its zone the host.
-pub fn offer(place: &Place, said: &Said) -> Offer {
-    let gpus = said.get("gpu").map_or(&[][..], Vec::as_slice);
-    #[expect(clippy::cast_precision_loss, reason = "GPUs of one machine")]
-    let accelerators = gpus.first().map(|name| Accelerators { name: name.clone(), count: gpus.len() as f64 });
-    let candidate = Candidate {
-        provider: NAME.to_owned(),
-        region: place.pool.clone(),
-        zone: place.name.clone(),
-        cpus: number(said, "cpus"),
-        memory: number(said, "memory") / GIB_IN_KIB,
-        accelerators,
-        ..Candidate::default()
-    };
-    Offer { candidate, free: Some(u32::from(first(said, "holder").is_empty())) }
-}
 
 fn number(said: &Said, name: &str) -> f64 {
     first(said, name).parse().unwrap_or(0.0)

@@ -1,32 +1,36 @@
 //! Machines that are there: how they are looked at, stopped, started and ended.
 
 use super::record::{Place, Record};
-use super::work::{ENDING, Inner, Machine, QUICK, Way, locked, seen_of};
+use super::work::{ENDING, Inner, Machine, QUICK, Way, absent, locked, seen_of};
 use crate::fault::Fault;
 use crate::host::first;
-use managed::provider::{Failure, Fate, Handle, Seen, State};
+use managed::provider::{Ended, Failure, Fate, Found, Handle, Seen, State};
 use std::sync::Arc;
+
+/// A machine without a record, or without a host in it: a host is forgotten only after it has said that nothing is left.
+fn over() -> Ended {
+    Ended::because("none of its hosts has anything of it any more, as they have said themselves")
+}
 
 impl Inner {
     /// The machine as it is; one that is to run has its agent and its connection then.
-    pub async fn up(self: &Arc<Self>, token: &str) -> Result<Option<Seen>, Failure> {
+    pub async fn up(self: &Arc<Self>, token: &str) -> Result<Found, Failure> {
         let machine = self.machine(token);
         let _turn = machine.turn.lock().await;
-        let Some(mut record) = self.records.read(token)? else { return Ok(None) };
-        let Some(place) = record.current.clone() else { return Ok(None) };
+        let Some(mut record) = self.records.read(token)? else { return Ok(Found::Ended(over())) };
+        let Some(place) = record.current.clone() else { return Ok(Found::Ended(over())) };
         let failed = |fault: Fault| fault.failure(&place.id());
         let way = self.way(&machine, &place).await.map_err(failed)?;
         let line = way.line();
-        let said = match self.look(&line, &record).await {
+        let said = match self.find(&line, &record).await.map_err(failed)? {
             Ok(said) => said,
-            Err(Fault::Absent) => return Ok(None),
-            Err(fault) => return Err(failed(fault)),
+            Err(ended) => return Ok(Found::Ended(ended)),
         };
         match (first(&said, "goal"), way) {
             ("gone", _) => self.end(&machine, &mut record, &place).await,
-            ("stopped", _) => Ok(Some(self.seen(&mut record, &place, &said, State::Stopped))),
+            ("stopped", _) => Ok(Found::There(self.seen(&mut record, &place, &said, State::Stopped))),
             (_, Way::Own(session)) => {
-                self.bring(&machine, &mut record, *session, Some(said)).await.map(Some).map_err(failed)
+                self.bring(&machine, &mut record, *session, Some(said)).await.map(Found::There).map_err(failed)
             }
             // one that ended by itself is started again
             (_, Way::Kept(line)) => {
@@ -34,13 +38,13 @@ impl Inner {
                 if let Some(port) = port {
                     self.start_agent(&line, &record, port).await.map_err(failed)?;
                 }
-                Ok(Some(self.seen(&mut record, &place, &said, State::Running)))
+                Ok(Found::There(self.seen(&mut record, &place, &said, State::Running)))
             }
         }
     }
 
     /// Ends what is on one host.
-    pub async fn end(&self, machine: &Machine, record: &mut Record, place: &Place) -> Result<Option<Seen>, Failure> {
+    pub async fn end(&self, machine: &Machine, record: &mut Record, place: &Place) -> Result<Found, Failure> {
         let left = |fault: Fault| {
             let what = format!("{}; what is on it cannot be removed", fault.what());
             Failure::new(Fate::Retry, format!("{}: {what}", place.id()))
@@ -70,15 +74,18 @@ impl Inner {
         }
         record.forget(place);
         self.records.write(record)?;
-        Ok(None)
+        Ok(Found::ended(format!(
+            "host {} was told that the machine is to go, and nothing of it is left there",
+            place.id()
+        )))
     }
 
-    pub async fn delete(&self, handle: &Handle) -> Result<Option<Seen>, Failure> {
+    pub async fn delete(&self, handle: &Handle) -> Result<Found, Failure> {
         let machine = self.machine(&handle.token);
         machine.making.end();
         machine.coming_up.end();
         let _turn = machine.turn.lock().await;
-        let Some(mut record) = self.records.read(&handle.token)? else { return Ok(None) };
+        let Some(mut record) = self.records.read(&handle.token)? else { return Ok(Found::Ended(over())) };
         let current = record.current.as_ref().map(Place::id);
         // one that is not the noted one is ended alone
         let alone = handle.id.as_ref().filter(|id| current.as_ref().is_some_and(|current| current != *id));
@@ -90,40 +97,41 @@ impl Inner {
         if record.places.is_empty() {
             locked(&self.machines).remove(&handle.token);
         }
-        Ok(None)
+        Ok(Found::Ended(over()))
     }
 
-    pub async fn stop(&self, Handle { token, generation, .. }: &Handle) -> Result<Option<Seen>, Failure> {
+    pub async fn stop(&self, Handle { token, generation, .. }: &Handle) -> Result<Found, Failure> {
         let machine = self.machine(token);
         machine.coming_up.end();
         let _turn = machine.turn.lock().await;
-        let Some(mut record) = self.records.read(token)? else { return Ok(None) };
-        let Some(place) = record.current.clone() else { return Ok(None) };
+        let Some(mut record) = self.records.read(token)? else { return Ok(Found::Ended(over())) };
+        let Some(place) = record.current.clone() else { return Ok(Found::Ended(over())) };
         let failed = |fault: Fault| fault.failure(&place.id());
         let way = self.way(&machine, &place).await.map_err(failed)?;
         let line = way.line();
         match line.call("stop", &[("token", token), ("generation", &generation.to_string())], None, ENDING).await {
             Ok(_) => {}
-            Err(Fault::Absent) => return Ok(None),
+            Err(Fault::Absent) => return Ok(Found::Ended(absent(&place))),
             Err(fault) => return Err(failed(fault)),
         }
         let said = self.look(&line, &record).await.map_err(failed)?;
         *locked(&machine.link) = None;
-        Ok(Some(self.seen(&mut record, &place, &said, State::Stopped)))
+        Ok(Found::There(self.seen(&mut record, &place, &said, State::Stopped)))
     }
 
-    pub async fn aim(&self, Handle { token, generation, .. }: &Handle) -> Result<bool, Failure> {
+    /// Notes on the host that the machine is to run; why it cannot, where it has ended.
+    pub async fn aim(&self, Handle { token, generation, .. }: &Handle) -> Result<Option<Ended>, Failure> {
         let machine = self.machine(token);
         machine.coming_up.end();
         let _turn = machine.turn.lock().await;
-        let Some(place) = self.records.read(token)?.and_then(|record| record.current) else { return Ok(false) };
+        let Some(place) = self.records.read(token)?.and_then(|record| record.current) else { return Ok(Some(over())) };
         let failed = |fault: Fault| fault.failure(&place.id());
         let way = self.way(&machine, &place).await.map_err(failed)?;
         let generation = generation.to_string();
         let variables = [("token", token.as_str()), ("goal", ""), ("generation", generation.as_str())];
         match way.line().call("aim", &variables, None, QUICK).await {
-            Ok(_) => Ok(true),
-            Err(Fault::Absent) => Ok(false),
+            Ok(_) => Ok(None),
+            Err(Fault::Absent) => Ok(Some(absent(&place))),
             Err(fault) => Err(failed(fault)),
         }
     }

@@ -6,13 +6,13 @@ use super::record::{Place, Record};
 use super::session::{Line, PATIENT, Session};
 use crate::access::Access;
 use crate::fault::Fault;
-use crate::host::{Answer as Said, first};
+use crate::host::{Answer as Said, first, taken};
 use crate::making::Making;
 use crate::program::Program;
 use crate::records::Records;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use managed::provider::{Failure, Fate, Request, Seen, State};
+use managed::provider::{Ended, Failure, Fate, Found, Request, Seen, State};
 use serde_json::json;
 use sky::pools::{self, Pools};
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub struct Machine {
     pub turn: tokio::sync::Mutex<()>,
     pub making: Making,
     /// What looks at it and brings it up, which may copy the program anew.
-    pub coming_up: Making<Option<Seen>>,
+    pub coming_up: Making<Found>,
     pub link: Mutex<Option<Link>>,
     /// Since when the host that may be taken does not answer.
     pub silent: Mutex<Option<Instant>>,
@@ -327,8 +327,13 @@ impl Inner {
 
     /// What is on the host, if it has our claim.
     pub async fn look(&self, line: &Line, record: &Record) -> Result<Said, Fault> {
+        self.find(line, record).await?.map_err(|_| Fault::Absent)
+    }
+
+    /// What is on the host, if it has our claim; else why the machine is not there.
+    pub async fn find(&self, line: &Line, record: &Record) -> Result<Result<Said, Ended>, Fault> {
         let said = line.call("look", &[("token", &record.token)], None, QUICK).await?;
-        if first(&said, "holder") == record.token { Ok(said) } else { Err(Fault::Absent) }
+        if first(&said, "holder") == record.token { Ok(Ok(said)) } else { Ok(Err(unclaimed(&line.place, &said))) }
     }
 
     pub fn seen(&self, record: &mut Record, place: &Place, said: &Said, state: State) -> Seen {
@@ -366,7 +371,7 @@ impl Inner {
                 }
                 pause = pause.saturating_mul(2).min(AGAIN_MAX);
                 // boxed: it keeps the next one in turn
-                let up: BoxFuture<'_, Result<Option<Seen>, Failure>> = inner.up(&token).boxed();
+                let up: BoxFuture<'_, Result<Found, Failure>> = inner.up(&token).boxed();
                 match up.await {
                     Ok(_) => return,
                     Err(error) => tracing::debug!(%error, machine = id, "not connected yet"),
@@ -375,6 +380,21 @@ impl Inner {
         });
     }
 }
+
+/// Why the machine is not on this host, by what the host says of itself.
+fn unclaimed(place: &Place, said: &Said) -> Ended {
+    if first(said, "holder").is_empty() {
+        return absent(place);
+    }
+    let whose = taken(first(said, "record"), "another machine has claimed it");
+    Ended::because(format!("its claim on host {} is gone, and {whose}", place.id()))
+}
+
+/// The host has no claim of the machine.
+pub fn absent(place: &Place) -> Ended {
+    Ended::because(format!("its claim on host {} is gone: it was removed from outside", place.id()))
+}
+
 pub fn seen_of(record: &Record, place: &Place, state: State) -> Seen {
     Seen {
         token: record.token.clone(),

@@ -3,8 +3,8 @@
 
 use crate::life::{Life, Side};
 use futures::FutureExt;
-use infra::{Answer, Provider, Shell};
-use managed::provider::{Failure, Fate, Handle, Offer, Request, Seen, State};
+use infra::{Answer, Provider};
+use managed::provider::{Failure, Fate, Found, Handle, Request, Seen, State};
 use sim::dice::Dice;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +30,8 @@ pub enum Bug {
     NoSweep,
     /// Of two machines with one token the sweep sees one.
     TwinsLive,
+    /// A machine that is not listed is said to have ended.
+    AbsenceIsLoss,
 }
 
 #[derive(Clone, Debug)]
@@ -55,8 +57,8 @@ struct Inside {
     machines: Vec<Made>,
     /// How many were ever made.
     made: usize,
-    /// Machines that will come.
-    late: usize,
+    /// Tokens of machines that will come.
+    late: Vec<String>,
     /// Ids that objects have noted, by token.
     noted: BTreeMap<String, String>,
     broken: Option<String>,
@@ -102,6 +104,11 @@ impl Inside {
         })
     }
 
+    /// Whether a machine of this token will come, or will be seen.
+    fn may_come(&self, token: &str) -> bool {
+        self.late.iter().any(|late| late == token) || self.machines.iter().any(|made| made.seen.token == token)
+    }
+
     fn appear(&mut self, token: &str, node: &str) -> Seen {
         // the lowest number that is free: names come again, as those of a pool's hosts do
         let free = (0..).find(|at| !self.machines.iter().any(|made| made.seen.id == format!("pool/h{at}")));
@@ -138,7 +145,7 @@ impl Cloud {
                 calm: None,
                 machines,
                 made: 0,
-                late: 0,
+                late: Vec::new(),
                 noted,
                 broken: None,
             }),
@@ -167,7 +174,7 @@ impl Cloud {
     pub fn machines(&self) -> Option<Vec<Seen>> {
         let mut inside = self.inside();
         inside.clear();
-        (inside.late == 0).then(|| inside.machines.iter().map(|made| made.seen.clone()).collect())
+        inside.late.is_empty().then(|| inside.machines.iter().map(|made| made.seen.clone()).collect())
     }
 
     /// What holds at every moment: a machine whose name an object has noted has an object. `objects` are tokens and noted ids.
@@ -225,13 +232,14 @@ impl Cloud {
             Some(at) => Ok(inside.machines[at].seen.clone()),
             None if inside.wrong(15) => return Err(Failure::new(Fate::NextCandidate, "full")),
             None if inside.wrong(20) => {
-                inside.late += 1;
+                inside.late.push(token.clone());
                 let after = Duration::from_secs(1 + inside.chance.below(60));
                 let (cloud, node) = (self.clone(), request.node.clone());
                 tokio::spawn(async move {
                     sleep(after).await;
                     let mut inside = cloud.inside();
-                    inside.late -= 1;
+                    let came = inside.late.iter().position(|late| *late == token);
+                    came.map(|at| inside.late.swap_remove(at));
                     inside.appear(&token, &node);
                 });
                 return lost();
@@ -242,7 +250,7 @@ impl Cloud {
     }
 
     /// Any other call about one machine.
-    fn about(&self, machine: &Handle, change: impl FnOnce(&mut Inside, usize)) -> Result<Option<Seen>, Failure> {
+    fn about(&self, machine: &Handle, change: impl FnOnce(&mut Inside, usize)) -> Result<Found, Failure> {
         let mut inside = self.inside();
         if inside.wrong(15) {
             return lost();
@@ -256,11 +264,20 @@ impl Cloud {
         if let Some(at) = inside.find(&machine) {
             change(&mut inside, at);
         }
-        let seen = inside.find(&machine).map(|at| shown(&inside.machines[at].seen));
-        if inside.wrong(18) { lost() } else { Ok(seen) }
+        let found = match inside.find(&machine) {
+            Some(_) if inside.wrong(10) => Found::Absent, // a list that lags
+            Some(at) => Found::There(shown(&inside.machines[at].seen)),
+            None if machine.id.is_none() && inside.may_come(&machine.token) => Found::Absent,
+            None => Found::ended("it is terminated"),
+        };
+        let found = match found {
+            Found::Absent if self.bug == Some(Bug::AbsenceIsLoss) => Found::ended("it is not listed"),
+            found => found,
+        };
+        if inside.wrong(18) { lost() } else { Ok(found) }
     }
 
-    fn turn(&self, machine: &Handle, state: State) -> Result<Option<Seen>, Failure> {
+    fn turn(&self, machine: &Handle, state: State) -> Result<Found, Failure> {
         self.about(machine, |inside, at| {
             let held = &mut inside.machines[at].seen;
             if held.state != State::Ending {
@@ -269,14 +286,14 @@ impl Cloud {
         })
     }
 
-    fn delete(&self, machine: &Handle) -> Result<Option<Seen>, Failure> {
+    fn delete(&self, machine: &Handle) -> Result<Found, Failure> {
         let takes = Duration::from_secs(3);
         let answer = self.about(machine, |inside, at| {
             let made = &mut inside.machines[at];
             made.seen.state = State::Ending;
             made.gone.get_or_insert(Instant::now() + takes);
         });
-        if self.bug == Some(Bug::ReleasedUnheard) { Ok(None) } else { answer }
+        if self.bug == Some(Bug::ReleasedUnheard) { Ok(Found::ended("nobody looked")) } else { answer }
     }
 
     fn list(&self) -> Result<Vec<Seen>, Failure> {
@@ -330,35 +347,27 @@ impl Provider for Called {
         NAME
     }
 
-    fn offers(&self) -> Answer<'_, Vec<Offer>> {
-        async { Ok(Vec::new()) }.boxed()
-    }
-
     fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
         self.call("create", self.cloud.create(request, self.life.number, &*self.stands))
     }
 
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.call("observe", async { self.cloud.about(machine, |_, _| {}) })
     }
 
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.call("stop", async { self.cloud.turn(machine, State::Stopped) })
     }
 
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.call("start", async { self.cloud.turn(machine, State::Running) })
     }
 
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Option<Seen>> {
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
         self.call("delete", async { self.cloud.delete(machine) })
     }
 
     fn list_owned(&self) -> Answer<'_, Vec<Seen>> {
         self.call("list", async { self.cloud.list() })
-    }
-
-    fn shell<'a>(&'a self, _: &'a Handle) -> Answer<'a, Shell> {
-        async { Err(Failure::new(Fate::GiveUp, "none is needed")) }.boxed()
     }
 }

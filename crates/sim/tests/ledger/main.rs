@@ -179,6 +179,7 @@ fn planted_bugs_are_found() {
         (Bug::ObjectBeforeMachine, Down, false),
         (Bug::NoSweep, DownDuringLaunch, true),
         (Bug::TwinsLive, Launch, true),
+        (Bug::AbsenceIsLoss, Launch, true),
     ];
     for (bug, scenario, wants_storm) in bugs {
         let storms = if wants_storm { 1..40_u64 } else { 0..1 };
