@@ -66,6 +66,43 @@ pub mod keys {
     pub const HISTORY: &str = "sky.trainyard.dev/cluster-history";
 }
 
+/// Names of providers, as `spec.candidate.provider` has them. Code asks [`Candidate::place`].
+pub mod providers {
+    /// This computer.
+    pub const LOCAL: &str = "local";
+    /// Hosts of pools.
+    pub const SSH: &str = "ssh";
+    /// Pods of Kubernetes clusters.
+    pub const KUBERNETES: &str = "kubernetes";
+}
+
+/// Where a machine is made, with what only that place has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Place<'a> {
+    /// The control plane's computer.
+    Local,
+    /// A host of a pool, reached by SSH; without a name: any that is free.
+    Ssh { pool: &'a str, host: Option<&'a str> },
+    /// A pod of the cluster of a context of the kubeconfig.
+    Kubernetes { context: &'a str, options: &'a PodOptions },
+    /// A provider that has no options of its own here, by name.
+    Other(&'a str),
+}
+
+impl Candidate {
+    /// Where it is: the one reading of `provider`, and of the fields whose meaning depends on it.
+    pub fn place(&self) -> Place<'_> {
+        match self.provider.as_str() {
+            providers::LOCAL => Place::Local,
+            providers::SSH => {
+                Place::Ssh { pool: &self.region, host: Some(self.zone.as_str()).filter(|zone| !zone.is_empty()) }
+            }
+            providers::KUBERNETES => Place::Kubernetes { context: &self.region, options: &self.pod },
+            other => Place::Other(other),
+        }
+    }
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -602,5 +639,27 @@ impl LaunchPhase {
     /// Whether nothing more is done about it.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_once() {
+        let of = |text: &str| serde_json::from_str::<Candidate>(text).unwrap();
+        assert_eq!(of(r#"{"provider": "local"}"#).place(), Place::Local);
+        let ssh = of(r#"{"provider": "ssh", "region": "lab"}"#);
+        assert_eq!(ssh.place(), Place::Ssh { pool: "lab", host: None });
+        let host = of(r#"{"provider": "ssh", "region": "lab", "zone": "10.0.0.1"}"#);
+        assert_eq!(host.place(), Place::Ssh { pool: "lab", host: Some("10.0.0.1") });
+        let pod = of(r#"{"provider": "kubernetes", "region": "c", "pod": {"image": "i"}}"#);
+        let Place::Kubernetes { context: "c", options } = pod.place() else { panic!("{:?}", pod.place()) };
+        assert_eq!(options.image, "i");
+        assert_eq!(of(r#"{"provider": "aws", "region": "us-east-1"}"#).place(), Place::Other("aws"));
+        // what was stored is written as it was
+        let text = r#"{"provider":"ssh","region":"lab","zone":"10.0.0.1"}"#;
+        assert_eq!(serde_json::to_string(&of(text)).unwrap(), text);
     }
 }

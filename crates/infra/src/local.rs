@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 /// The name.
-pub const NAME: &str = "local";
+pub const NAME: &str = api::sky::providers::LOCAL;
 /// Digits of the token in a folder's name: paths of sockets below it must stay short.
 const ID_LENGTH: usize = 12;
 

@@ -1,7 +1,7 @@
 //! What a provider of machines does.
 
 use futures::future::BoxFuture;
-use managed::provider::{Failure, Found, Handle, Request, Seen};
+use managed::provider::{Failure, Fate, Found, Handle, Request, Seen};
 
 /// An answer that is on its way.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, Failure>>;
@@ -38,4 +38,10 @@ pub trait Provider: Send + Sync + 'static {
 
     /// All machines that were ever made by this installation and are not gone.
     fn list_owned(&self) -> Answer<'_, Vec<Seen>>;
+}
+
+/// A request of a place that is another provider's.
+pub(crate) fn not_ours(name: &str, request: &Request) -> Failure {
+    let what = format!("the provider {name} makes no machines of provider {:?}", request.candidate.provider);
+    Failure::new(Fate::GiveUp, what)
 }

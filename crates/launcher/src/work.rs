@@ -2,7 +2,7 @@
 
 use crate::{Kept, Trouble};
 use api::object;
-use api::sky::{Cluster, ClusterNode, Launch, LaunchFiles, WhenSetUp, cluster_gvk, keys};
+use api::sky::{Cluster, ClusterNode, Launch, LaunchFiles, Place, WhenSetUp, cluster_gvk, keys};
 use files::{Digest, Store, Tree, here, there};
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -112,7 +112,7 @@ impl Kept<'_> {
         let (kept, wanted) = (store.clone(), launch.spec.files.clone());
         let read = move || wanted.iter().map(|one| tree(&kept, one)).collect::<Result<Vec<_>, Refused>>();
         let trees = tokio::task::spawn_blocking(read).await.map_err(|error| Trouble::Fails(ended(&error)))??;
-        let is_local = cluster.at().is_some_and(|one| one.provider == "local");
+        let is_local = cluster.at().is_some_and(|one| one.place() == Place::Local);
         if is_local && let Some((_, to)) = trees.iter().find(|(_, to)| to.starts_with('/')) {
             // the machine is this computer: what is outside of its home is not its own
             let message = format!("{to}: machines of `infra: local` share this computer's folders; mount below ~/.");

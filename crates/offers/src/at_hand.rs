@@ -5,6 +5,7 @@ use ::sky::resources::Resources;
 use ::sky::value::{Map, Value};
 use api::object;
 use api::quantity::Quantity;
+use api::sky::{Candidate, Place};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
@@ -114,12 +115,13 @@ pub async fn look_at_hosts(found: &mut AtHand, client: &Client, namespace: &str)
     let everything = ListParams::default();
     let (machines, nodes) = tokio::try_join!(machines.list(&everything), nodes.list(&everything))?;
     for machine in &machines {
-        let candidate = &machine.data["spec"]["candidate"];
-        let pool = region(object::text(candidate, "region"));
-        let of_it = |node: &&DynamicObject| node.metadata.name.as_deref() == machine.data["status"]["node"].as_str();
-        let Some(node) = nodes.iter().find(of_it).filter(|_| candidate["provider"] == Cloud::Ssh.name()) else {
+        let Ok(candidate) = serde_json::from_value::<Candidate>(machine.data["spec"]["candidate"].clone()) else {
             continue;
         };
+        let Place::Ssh { pool, .. } = candidate.place() else { continue };
+        let pool = region(pool);
+        let of_it = |node: &&DynamicObject| node.metadata.name.as_deref() == machine.data["status"]["node"].as_str();
+        let Some(node) = nodes.iter().find(of_it) else { continue };
         if let Some(host) = found.nodes.iter_mut().find(|host| host.region == pool && !host.is_known) {
             let product = node.metadata.labels.as_ref().and_then(|all| all.get("nvidia.com/gpu.product"));
             *host = seen(pool, &node.data["status"]["allocatable"], product);

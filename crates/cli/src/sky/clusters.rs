@@ -3,7 +3,7 @@
 use crate::args::warn;
 use crate::daemon;
 use api::object;
-use api::sky::{Cluster, ClusterNode, cluster_gvk, keys, launch_gvk, machine_gvk};
+use api::sky::{Cluster, ClusterNode, Place, cluster_gvk, keys, launch_gvk, machine_gvk};
 use client::{Choice, ClientError, Cluster as Connection};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -49,7 +49,7 @@ impl Found {
 
     /// Whether a machine's folders are on this computer: those of a control plane elsewhere are somewhere else, too.
     pub fn is_here(&self, node: &ClusterNode) -> bool {
-        let is_local = self.cluster.at().is_some_and(|one| one.provider == "local");
+        let is_local = self.cluster.at().is_some_and(|one| one.place() == Place::Local);
         let by_pods = std::env::var_os("TRAINYARD_SKY_BY_PODS").is_some();
         is_local && !by_pods && Path::new(&node.home).is_dir()
     }

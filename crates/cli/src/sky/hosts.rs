@@ -2,8 +2,8 @@
 
 use super::clusters::Sky;
 use ::sky::console::Host;
-use api::object;
-use kube::api::ListParams;
+use api::sky::{Candidate, Place};
+use kube::api::{DynamicObject, ListParams};
 use managed::inventory::Free;
 use offers::{AtHand, region};
 use offers::{inventory, inventory_of};
@@ -45,8 +45,12 @@ pub(super) async fn hosts(at_hand: &AtHand) -> Vec<Host> {
         None => Vec::new(),
     };
     for pool in &at_hand.pools {
-        let of_it =
-            machines.iter().filter(|one| object::text(&one.data["spec"]["candidate"], "region") == region(pool));
+        let is_of_it = |one: &&DynamicObject| {
+            let candidate = serde_json::from_value::<Candidate>(one.data["spec"]["candidate"].clone());
+            let pool = region(pool);
+            candidate.is_ok_and(|one| matches!(one.place(), Place::Ssh { pool: of, .. } if of == pool))
+        };
+        let of_it = machines.iter().filter(is_of_it);
         let names = of_it.filter_map(|one| one.data["status"]["node"].as_str());
         let seen: Vec<Host> = names
             .filter_map(|name| own.iter().find(|node| node.node == name))

@@ -4,7 +4,7 @@
 use super::clusters::{Found, Sky};
 use ::sky::pools::{self, Host};
 use api::object;
-use api::sky::keys;
+use api::sky::{Candidate, Place, keys};
 use client::{ClientError, Home};
 use kube::api::{DynamicObject, ListParams};
 use std::collections::BTreeMap;
@@ -65,7 +65,8 @@ impl Entries {
         let id = |name: &str| {
             let is_it = |one: &&DynamicObject| one.metadata.name.as_deref() == Some(name);
             let machine = machines.iter().find(is_it)?;
-            let by_ssh = machine.data["spec"]["candidate"]["provider"] == "ssh";
+            let candidate: Candidate = serde_json::from_value(machine.data["spec"]["candidate"].clone()).ok()?;
+            let by_ssh = matches!(candidate.place(), Place::Ssh { .. });
             by_ssh.then(|| object::text(&machine.data["status"], "id").to_owned())
         };
         let reached =

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The name.
-pub const NAME: &str = "kubernetes";
+pub const NAME: &str = api::sky::providers::KUBERNETES;
 
 /// What the provider works with.
 pub struct Settings {

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, connect, fault, kubeconfig};
 use super::line::Line;
-use super::machines::Settings;
+use super::machines::{NAME, Settings};
 use super::pod::{CONTAINER, Stand, capacity, manifest, mount_trouble, stand};
 use super::record::{Goal, Record};
 use crate::access::Access;
@@ -10,9 +10,10 @@ use crate::fault::Fault;
 use crate::host::first;
 use crate::making::Making;
 use crate::program::Program;
+use crate::provider::not_ours;
 use crate::records::Records;
 use api::object::text;
-use api::sky::keys;
+use api::sky::{Place, keys};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -133,7 +134,10 @@ impl Inner {
         if let Some(record) = self.records.read(&request.token)? {
             return Ok(record);
         }
-        let cluster = self.cluster(&request.candidate.region).await;
+        let Place::Kubernetes { context, .. } = request.candidate.place() else {
+            return Err(not_ours(NAME, request));
+        };
+        let cluster = self.cluster(context).await;
         let cluster = cluster.map_err(|fault| Failure::new(Fate::GiveUp, fault.what()))?;
         let record = Record::of(request, cluster.context, cluster.namespace);
         self.records.write(&record)?;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The name.
-pub const NAME: &str = "ssh";
+pub const NAME: &str = api::sky::providers::SSH;
 /// How many hosts are asked at once.
 const AT_ONCE: usize = 16;
 /// What the provider works with.

@@ -1,7 +1,7 @@
 //! How a machine is made on a host of its pool, and how its connection is kept.
 
 use super::fit::unsuitable;
-use super::machines::Settings;
+use super::machines::{NAME, Settings};
 use super::record::{Place, Record};
 use super::session::{Line, PATIENT, Session};
 use crate::access::Access;
@@ -9,7 +9,9 @@ use crate::fault::Fault;
 use crate::host::{Answer as Said, first, taken};
 use crate::making::Making;
 use crate::program::Program;
+use crate::provider::not_ours;
 use crate::records::Records;
+use api::sky::Place as Wanted;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use managed::provider::{Ended, Failure, Fate, Found, Request, Seen, State};
@@ -187,9 +189,11 @@ impl Inner {
             address: String::new(),
             home: String::new(),
         });
-        let wanted = &request.candidate;
-        let mut hosts: Vec<Place> = self.places(&wanted.region)?.into_iter().map(|(place, _)| place).collect();
-        hosts.retain(|place| wanted.zone.is_empty() || wanted.zone == place.name);
+        let Wanted::Ssh { pool, host: wanted } = request.candidate.place() else {
+            return Err(not_ours(NAME, &request));
+        };
+        let mut hosts: Vec<Place> = self.places(pool)?.into_iter().map(|(place, _)| place).collect();
+        hosts.retain(|place| wanted.is_none_or(|wanted| wanted == place.name));
         // what may be taken already comes first
         hosts.sort_by_key(|place| !record.places.iter().any(|one| one.is(place)));
         let (mut told, mut may_come) = (Vec::new(), false);
@@ -214,7 +218,11 @@ impl Inner {
             told.push(format!("{}: {}", place.host(), fault.what()));
         }
         let fate = if may_come { Fate::NextCandidate } else { Fate::GiveUp };
-        let what = if told.is_empty() { format!("the pool has no host {:?}", wanted.zone) } else { told.join("; ") };
+        let what = if told.is_empty() {
+            format!("pool {pool} has no host {:?}", wanted.unwrap_or_default())
+        } else {
+            told.join("; ")
+        };
         Err(Failure::new(fate, what))
     }
 

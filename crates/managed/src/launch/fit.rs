@@ -2,7 +2,7 @@
 
 use super::{Refused, amount, gpus};
 use api::quantity::Quantity;
-use api::sky::{Candidate, Cluster};
+use api::sky::{Candidate, Cluster, Place};
 use sky::place::describe;
 use sky::resources::Resources;
 use sky::task::Task;
@@ -108,15 +108,18 @@ fn meets(has: &Candidate, wanted: &Resources, size: Option<Size>) -> bool {
     let place = wanted.infra.cloud.is_none_or(|cloud| cloud.name() == has.provider)
         && region(wanted).is_none_or(|region| region == has.region)
         && wanted.infra.zone.as_ref().is_none_or(|zone| *zone == has.zone);
-    let kind = wanted.instance_type.as_ref().is_none_or(|kind| *kind == has.instance_type)
-        && wanted.use_spot.is_none_or(|spot| spot == has.spot)
+    let image = match has.place() {
         // images count where machines are pods
-        && (has.provider != "kubernetes" || wanted.container_image().is_none_or(|image| image == has.pod.image));
+        Place::Kubernetes { options, .. } => wanted.container_image().is_none_or(|image| image == options.image),
+        Place::Local | Place::Ssh { .. } | Place::Other(_) => true,
+    };
+    let kind = wanted.instance_type.as_ref().is_none_or(|kind| *kind == has.instance_type)
+        && wanted.use_spot.is_none_or(|spot| spot == has.spot);
     let large = size.is_none_or(|size| {
         let asked = size_asked(wanted);
         asked.cpus <= size.cpus && asked.memory <= size.memory
     });
-    accelerators && place && kind && large
+    accelerators && place && image && kind && large
 }
 
 #[cfg(test)]

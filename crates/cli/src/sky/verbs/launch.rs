@@ -10,7 +10,7 @@ use crate::sky::words::as_typed;
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
 use ::sky::value::Value as Field;
-use api::sky::{Candidate, LaunchPhase, LaunchSpec, LaunchStatus, Power, WhenSetUp, keys};
+use api::sky::{Candidate, LaunchPhase, LaunchSpec, LaunchStatus, Place, Power, WhenSetUp, keys};
 use client::ClientError;
 use kube::api::{DeleteParams, ListParams};
 use managed::jobs::Status;
@@ -254,10 +254,10 @@ async fn shell(sky: &Sky, found: &Found) -> Option<String> {
         return Some(format!("ssh {shown}"));
     }
     let head = found.cluster.status.nodes.first()?;
-    match found.cluster.at()?.provider.as_str() {
+    match found.cluster.at()?.place() {
         // the machine is a folder of this computer
-        "local" => Some(format!("cd '{}' && HOME=$PWD bash -l", head.home)),
-        "kubernetes" => {
+        Place::Local => Some(format!("cd '{}' && HOME=$PWD bash -l", head.home)),
+        Place::Kubernetes { .. } => {
             let machine = sky.machines().get_opt(&head.machine).await.ok()??;
             let (place, pod) = machine.data["status"]["id"].as_str()?.rsplit_once('/')?;
             let (context, namespace) = place.rsplit_once('/')?;
@@ -266,7 +266,7 @@ async fn shell(sky: &Sky, found: &Found) -> Option<String> {
                 "kubectl --context {context} -n {namespace} exec -it {pod} -- env HOME={home} sh -c 'cd; exec bash -l'"
             ))
         }
-        _ => None,
+        Place::Ssh { .. } | Place::Other(_) => None,
     }
 }
 
