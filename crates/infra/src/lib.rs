@@ -9,13 +9,13 @@ mod answer;
 mod attention;
 mod fault;
 mod host;
+mod kept;
 pub mod kubernetes;
 pub mod local;
 mod machine_controller;
 mod making;
 mod program;
 mod provider;
-mod records;
 pub mod ssh;
 
 pub use attention::Attention;

@@ -56,11 +56,26 @@ impl Line {
         begun.map_err(|error| Fault::Broken(format!("no command runs in the pod: {}", api::error_chain(&error))))
     }
 
-    /// Calls a function of `host.sh` with these variables; `payload` is its input, whose size goes before it.
-    ///
-    /// # Errors
-    /// What the machine says, or `Broken`.
-    pub async fn call(
+    /// Makes a port of the machine's loopback lead to the end that is returned: this port where it can be had. The relay ends with
+    /// its process.
+    pub async fn relay(&self, program: &str, port: u16) -> Result<(Box<dyn Duplex>, AttachedProcess, u16), Fault> {
+        let command = [program, "relay", &port.to_string()].map(str::to_owned).to_vec();
+        let mut process = self.begin(command, false).await?;
+        let broken = || Fault::Broken("the relay in the pod does not begin".to_owned());
+        let (Some(stdin), Some(stdout)) = (process.stdin(), process.stdout()) else { return Err(broken()) };
+        let mut stdout = BufReader::new(stdout);
+        let line = timeout(BEGIN_MAX.saturating_mul(2), line(&mut stdout, RELAY_LINE_MAX)).await;
+        let line = line.ok().and_then(Result::ok).flatten().and_then(|line| String::from_utf8(line).ok());
+        let said = line.as_deref().and_then(|line| line.trim_end().split_once(' ')).filter(|(word, _)| *word == RELAY);
+        match said.and_then(|(_, port)| port.parse().ok()) {
+            Some(port) => Ok((Box::new(tokio::io::join(stdout, stdin)), process, port)),
+            None => Err(broken()),
+        }
+    }
+}
+
+impl crate::kept::Line for Line {
+    async fn call(
         &self,
         function: &str,
         variables: &[(&str, &str)],
@@ -103,22 +118,5 @@ impl Line {
         let (status, said, complaint) = done.map_err(late)?.map_err(|more| more.fault(&format!("`{function}`")))?;
         let code = code(status).map_err(|why| Fault::Broken(shown(&why).into_owned()))?;
         outcome(code, &said, &complaint)
-    }
-
-    /// Makes a port of the machine's loopback lead to the end that is returned: this port where it can be had. The relay ends with
-    /// its process.
-    pub async fn relay(&self, program: &str, port: u16) -> Result<(Box<dyn Duplex>, AttachedProcess, u16), Fault> {
-        let command = [program, "relay", &port.to_string()].map(str::to_owned).to_vec();
-        let mut process = self.begin(command, false).await?;
-        let broken = || Fault::Broken("the relay in the pod does not begin".to_owned());
-        let (Some(stdin), Some(stdout)) = (process.stdin(), process.stdout()) else { return Err(broken()) };
-        let mut stdout = BufReader::new(stdout);
-        let line = timeout(BEGIN_MAX.saturating_mul(2), line(&mut stdout, RELAY_LINE_MAX)).await;
-        let line = line.ok().and_then(Result::ok).flatten().and_then(|line| String::from_utf8(line).ok());
-        let said = line.as_deref().and_then(|line| line.trim_end().split_once(' ')).filter(|(word, _)| *word == RELAY);
-        match said.and_then(|(_, port)| port.parse().ok()) {
-            Some(port) => Ok((Box::new(tokio::io::join(stdout, stdin)), process, port)),
-            None => Err(broken()),
-        }
     }
 }

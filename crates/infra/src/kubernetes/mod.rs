@@ -18,9 +18,9 @@
 mod cluster;
 mod line;
 mod machines;
+mod make;
 mod pod;
+mod reach;
 mod record;
-mod upkeep;
-mod work;
 
 pub use machines::{Machines, NAME, Settings};

@@ -106,11 +106,11 @@ pub fn manifest(record: &Record, owner: &str, nodes: &[Free]) -> Result<Value, F
     pod["metadata"]["name"] = record.pod().into();
     pod["metadata"]["namespace"] = record.namespace.clone().into();
     pod["spec"]["containers"][0]["name"] = CONTAINER.into();
-    let labels = [(keys::TOKEN, &record.token), (OWNER, &owner.to_owned())];
+    let labels = [(keys::TOKEN, &record.who.token), (OWNER, &owner.to_owned())];
     for (label, value) in labels {
         pod["metadata"]["labels"][label] = value.clone().into();
     }
-    if let Some(cluster) = record.labels.get(keys::CLUSTER) {
+    if let Some(cluster) = record.who.labels.get(keys::CLUSTER) {
         pod["metadata"]["labels"][keys::CLUSTER] = cluster.clone().into();
     }
     Ok(pod)
@@ -258,6 +258,7 @@ pub fn deleted(place: &str, events: &[DynamicObject]) -> Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept::Who;
     use crate::kubernetes::record::Goal;
     use api::sky::{Accelerators, PodOptions};
     use managed::inventory::Gpus;
@@ -265,16 +266,18 @@ mod tests {
 
     fn record(candidate: Candidate) -> Record {
         Record {
-            token: "t-1".into(),
-            node: "dev-0-0".into(),
-            labels: [(keys::CLUSTER.to_owned(), "dev".to_owned())].into(),
-            taints: BTreeMap::new(),
+            who: Who {
+                token: "t-1".into(),
+                node: "dev-0-0".into(),
+                labels: [(keys::CLUSTER.to_owned(), "dev".to_owned())].into(),
+                taints: BTreeMap::new(),
+                address: String::new(),
+                home: String::new(),
+            },
             candidate,
             context: "c".into(),
             namespace: "ns".into(),
             goal: Goal::Running,
-            address: String::new(),
-            home: String::new(),
         }
     }
 

@@ -1,11 +1,9 @@
 //! What is remembered here of each machine: in which cluster its pod may be, and what is to become of it.
 
-use crate::access::Identity;
-use crate::records::Kept;
+use crate::kept::{Kept, Who};
 use api::sky::Candidate;
 use managed::provider::{Request, Seen, State};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// What is to become of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,24 +18,22 @@ pub enum Goal {
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    pub token: String,
-    pub node: String,
-    pub labels: BTreeMap<String, String>,
-    pub taints: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub who: Who,
     pub candidate: Candidate,
     /// Of the kubeconfig.
     pub context: String,
     pub namespace: String,
     pub goal: Goal,
-    #[serde(default)]
-    pub address: String,
-    #[serde(default)]
-    pub home: String,
 }
 
 impl Kept for Record {
-    fn token(&self) -> &str {
-        &self.token
+    fn who(&self) -> &Who {
+        &self.who
+    }
+
+    fn who_mut(&mut self) -> &mut Who {
+        &mut self.who
     }
 
     fn is_over(&self) -> bool {
@@ -68,42 +64,25 @@ pub fn parts(id: &str) -> Option<(&str, &str, &str)> {
 
 impl Record {
     pub fn of(request: &Request, context: String, namespace: String) -> Self {
-        Self {
-            token: request.token.clone(),
-            node: request.node.clone(),
-            labels: request.labels.clone(),
-            taints: request.taints.clone(),
-            candidate: request.candidate.clone(),
-            context,
-            namespace,
-            goal: Goal::Running,
-            address: String::new(),
-            home: String::new(),
-        }
+        Self { who: Who::of(request), candidate: request.candidate.clone(), context, namespace, goal: Goal::Running }
+    }
+
+    /// What was asked for.
+    pub fn request(&self) -> Request {
+        let Who { token, node, labels, taints, .. } = self.who.clone();
+        Request { token, node, candidate: self.candidate.clone(), labels, taints }
     }
 
     pub fn pod(&self) -> String {
-        pod_name(&self.token)
+        pod_name(&self.who.token)
     }
 
     pub fn id(&self) -> String {
         id(&self.context, &self.namespace, &self.pod())
     }
 
-    pub fn identity(&self) -> Identity {
-        let (token, node) = (self.token.clone(), self.node.clone());
-        Identity { token, node, labels: self.labels.clone(), taints: self.taints.clone() }
-    }
-
     pub fn seen(&self, state: State) -> Seen {
-        Seen {
-            token: self.token.clone(),
-            id: self.id(),
-            state,
-            node: self.node.clone(),
-            address: self.address.clone(),
-            home: self.home.clone(),
-        }
+        self.who.seen(self.id(), state)
     }
 }
 

@@ -17,10 +17,10 @@
 
 mod fit;
 mod machines;
+mod make;
+mod reach;
 mod record;
 mod session;
-mod upkeep;
-mod work;
 
 pub use machines::{Machines, NAME, Settings};
 pub use record::{Place, Record};

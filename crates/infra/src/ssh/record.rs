@@ -1,10 +1,9 @@
 //! What is remembered here of each machine: on which hosts something of it may be. It is written before a host is touched, and removed
 //! when all of them have said that nothing is left, so a machine without a record was never begun.
 
-use crate::access::Identity;
-use crate::records::Kept;
+use crate::kept::{Kept, Who};
+use managed::provider::{Request, Seen, State};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A host of a pool; never its password.
@@ -37,24 +36,22 @@ impl Place {
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    pub token: String,
-    pub node: String,
-    pub labels: BTreeMap<String, String>,
-    pub taints: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub who: Who,
     /// Where something of it may be.
     pub places: Vec<Place>,
     /// Where it is, or is being made.
     pub current: Option<Place>,
-    #[serde(default)]
-    pub address: String,
-    #[serde(default)]
-    pub home: String,
 }
 
 impl Record {
-    pub fn identity(&self) -> Identity {
-        let (token, node) = (self.token.clone(), self.node.clone());
-        Identity { token, node, labels: self.labels.clone(), taints: self.taints.clone() }
+    pub fn of(request: &Request) -> Self {
+        Self { who: Who::of(request), places: Vec::new(), current: None }
+    }
+
+    /// The machine, at one of its places.
+    pub fn seen(&self, place: &Place, state: State) -> Seen {
+        self.who.seen(place.id(), state)
     }
 
     pub fn forget(&mut self, place: &Place) {
@@ -66,8 +63,12 @@ impl Record {
 }
 
 impl Kept for Record {
-    fn token(&self) -> &str {
-        &self.token
+    fn who(&self) -> &Who {
+        &self.who
+    }
+
+    fn who_mut(&mut self) -> &mut Who {
+        &mut self.who
     }
 
     fn is_over(&self) -> bool {
@@ -78,7 +79,8 @@ impl Kept for Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::Records;
+    use crate::kept::Records;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_record_lives_as_long_as_it_has_places() {
@@ -88,19 +90,21 @@ mod tests {
         records.create_folder().unwrap();
         let place =
             |pool: &str| Place { pool: pool.into(), name: "h".into(), user: Some("u".into()), identity_file: None };
-        let mut record = Record {
+        let who = Who {
             token: "t-1".into(),
             node: "n".into(),
             labels: BTreeMap::new(),
             taints: BTreeMap::new(),
-            places: vec![place("p")],
-            current: Some(place("p")),
             address: String::new(),
             home: String::new(),
         };
+        let mut record = Record { who, places: vec![place("p")], current: Some(place("p")) };
         assert_eq!(place("p").id(), "p/u@h");
         records.write(&record).unwrap();
         assert_eq!((records.read("t-1").unwrap(), records.all().unwrap().len()), (Some(record.clone()), 1));
+        // as they were written before
+        let text = r#"{"token":"t-1","node":"n","labels":{},"taints":{},"places":[],"current":null,"home":"/h"}"#;
+        assert_eq!(serde_json::from_str::<Record>(text).unwrap().who.home, "/h");
         record.forget(&place("another pool now"));
         records.write(&record).unwrap();
         records.write(&record).unwrap();

@@ -205,12 +205,8 @@ pub struct Line {
     socket: String,
 }
 
-impl Line {
-    /// Calls a function of `host.sh` with these variables; `payload` is its input.
-    ///
-    /// # Errors
-    /// What the host says, or `Broken`.
-    pub async fn call(
+impl crate::kept::Line for Line {
+    async fn call(
         &self,
         function: &str,
         variables: &[(&str, &str)],
@@ -252,7 +248,9 @@ impl Line {
             timeout(limit, all).await.map_err(late)?.map_err(|more| more.fault(&format!("`{function}`")))?;
         outcome(status.map_err(|error| local(&error))?.code(), &said, &complaint)
     }
+}
 
+impl Line {
     /// Makes a port of the host's loopback lead to `target` of this side: this one, or any that is free.
     ///
     /// # Errors

@@ -1,15 +1,62 @@
 //! What is remembered here of machines, a file each, in a folder of its owner alone. A record is durable before anything is begun.
 
-use managed::provider::{Failure, Fate};
-use serde::{Serialize, de::DeserializeOwned};
+use crate::access::Identity;
+use managed::provider::{Failure, Fate, Request, Seen, State};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Which machine a record is about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Who {
+    pub token: String,
+    pub node: String,
+    pub labels: BTreeMap<String, String>,
+    pub taints: BTreeMap<String, String>,
+    #[serde(default)]
+    pub address: String,
+    #[serde(default)]
+    pub home: String,
+}
+
+impl Who {
+    pub fn of(request: &Request) -> Self {
+        Self {
+            token: request.token.clone(),
+            node: request.node.clone(),
+            labels: request.labels.clone(),
+            taints: request.taints.clone(),
+            address: String::new(),
+            home: String::new(),
+        }
+    }
+
+    pub fn identity(&self) -> Identity {
+        let (token, node) = (self.token.clone(), self.node.clone());
+        Identity { token, node, labels: self.labels.clone(), taints: self.taints.clone() }
+    }
+
+    /// The machine, by what its provider calls it.
+    pub fn seen(&self, id: String, state: State) -> Seen {
+        Seen {
+            token: self.token.clone(),
+            id,
+            state,
+            node: self.node.clone(),
+            address: self.address.clone(),
+            home: self.home.clone(),
+        }
+    }
+}
+
 /// A machine's record.
-pub trait Kept: Serialize + DeserializeOwned {
-    fn token(&self) -> &str;
+pub trait Kept: Serialize + DeserializeOwned + Send + Sync + 'static {
+    fn who(&self) -> &Who;
+
+    fn who_mut(&mut self) -> &mut Who;
 
     /// Whether nothing of the machine is anywhere: then nothing is to be remembered.
     fn is_over(&self) -> bool;
@@ -59,7 +106,7 @@ impl<R: Kept> Records<R> {
 
     /// Durable once it returns. A record that is over is removed.
     pub fn write(&self, record: &R) -> Result<(), Failure> {
-        let path = self.path(record.token());
+        let path = self.path(&record.who().token);
         let fresh = path.with_extension("new");
         let written = || {
             if record.is_over() {

@@ -1,0 +1,75 @@
+//! A connection to a machine, through which its agent reaches the API server, and what happens when it ends.
+
+use super::{Keeper, Kept, Reach, locked};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use managed::provider::{Failure, Found};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The first pause before a lost connection is tried again; it doubles up to [`Reach::AGAIN_MAX`].
+pub const AGAIN: Duration = Duration::from_millis(500);
+
+/// A tunnel that was opened.
+pub struct Tunnel<H> {
+    /// The port of the machine's loopback that leads to the API server.
+    pub port: u16,
+    /// What the provider holds of the connection.
+    pub held: H,
+    /// Carries the tunnel until it ends; dropping it closes the connection.
+    pub carried: BoxFuture<'static, ()>,
+}
+
+/// A connection that is kept; it is closed when this goes.
+pub struct Link<H> {
+    pub port: u16,
+    pub held: H,
+    ended: CancellationToken,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl<H> Link<H> {
+    pub fn ended(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+}
+
+impl<R: Reach> Keeper<R> {
+    /// Keeps a tunnel until it ends. Then the machine is brought up again, unless somebody has closed or replaced its link.
+    pub(super) fn link(self: &Arc<Self>, record: &R::Record, tunnel: Tunnel<R::Held>) -> Link<R::Held> {
+        let Tunnel { port, held, carried } = tunnel;
+        let (ended, id) = (CancellationToken::new(), R::id(record));
+        tracing::info!(machine = id, port, "the machine is connected");
+        let (keeper, over) = (self.clone(), ended.clone());
+        let (token, node) = (record.who().token.clone(), record.who().node.clone());
+        let task = tokio::spawn(async move {
+            carried.await;
+            over.cancel();
+            keeper.attention.look_at(&node);
+            tracing::warn!(machine = id, "the connection to a machine is lost; its pods go on");
+            // a task of its own: the new link ends this one
+            tokio::spawn(async move { keeper.up_again(&token, &id).await });
+        });
+        Link { port, held, ended, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Tries until the machine is up, or its lost link is closed or replaced.
+    async fn up_again(self: &Arc<Self>, token: &str, id: &str) {
+        let mut pause = AGAIN;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(2).min(R::AGAIN_MAX);
+            if locked(&self.machine(token).link).as_ref().is_none_or(|link| !link.ended()) {
+                return;
+            }
+            // boxed: it keeps the next link in turn
+            let up: BoxFuture<'_, Result<Found, Failure>> = self.up(token).boxed();
+            match up.await {
+                Ok(_) => return,
+                Err(error) => tracing::debug!(%error, machine = id, "not connected yet"),
+            }
+        }
+    }
+}
