@@ -85,6 +85,9 @@ struct Record {
     #[serde(default)]
     gpus: Vec<u32>,
     goal: Goal,
+    /// Of the last wish that it be stopped or started.
+    #[serde(default)]
+    generation: i64,
 }
 
 /// What is to become of a machine.
@@ -218,6 +221,7 @@ impl Machines {
             taints: request.taints.clone(),
             gpus,
             goal: Goal::Running,
+            generation: 0,
         };
         let folder = self.root.join(id(&request.token));
         let mut builder = std::fs::DirBuilder::new();
@@ -279,6 +283,17 @@ impl Machines {
             let folder = self.root.join(id(&machine.token));
             return Ok(Found::ended(format!("its folder {} is gone", folder.display())));
         };
+        let wish = machine.generation;
+        if matches!(goal, Some(Goal::Running | Goal::Stopped)) && record.goal != Goal::Gone {
+            if wish < record.generation {
+                let what = format!("wish {wish} comes too late: {} was the last one", record.generation);
+                return Err(Failure::new(Fate::Retry, what));
+            }
+            if wish > record.generation {
+                record.generation = wish;
+                write(&folder, &record)?;
+            }
+        }
         // what is to go stays so
         if let Some(goal) = goal.filter(|goal| *goal != record.goal && record.goal != Goal::Gone) {
             if goal == Goal::Running {

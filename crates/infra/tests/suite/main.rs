@@ -1,0 +1,59 @@
+//! One suite that providers of machines pass, whatever goes wrong outside, and that finds ten planted faults.
+
+#![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
+
+mod cases;
+mod faults;
+mod hosts;
+mod local;
+
+use cases::{Suite, World};
+use std::process::Command;
+
+fn here() -> Box<dyn World> {
+    Box::new(local::Here::new())
+}
+
+fn by_ssh() -> Box<dyn World> {
+    Box::new(hosts::Hosts::new())
+}
+
+#[test]
+fn machines_of_this_computer() {
+    Suite { make: &here, fault: None, step: 1 }.run().unwrap();
+}
+
+/// Runs once more in a process whose PATH begins with the fake `ssh`.
+#[test]
+fn machines_by_ssh() {
+    if std::env::var_os("SUITE_SSH").is_some() {
+        Suite { make: &by_ssh, fault: None, step: 2 }.run().unwrap();
+        for fault in faults::ALL {
+            let found = Suite { make: &by_ssh, fault: Some(fault), step: 2 }.run();
+            println!("{fault:?}: {found:?}");
+            assert!(found.is_err(), "{fault:?} is not found");
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    hosts::program(folder.path());
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let done = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "machines_by_ssh", "--nocapture"])
+        .env("PATH", path)
+        .env("SUITE_SSH", "1")
+        .output()
+        .unwrap();
+    let said = [&done.stdout, &done.stderr].map(|bytes| String::from_utf8_lossy(bytes)).join("\n");
+    assert!(done.status.success(), "{said}");
+}
+
+#[test]
+fn planted_faults_are_found() {
+    // a fault that only silence shows has no place here: a folder always answers
+    for fault in faults::ALL.into_iter().filter(|fault| *fault != faults::Fault::SilenceIsLoss) {
+        let found = Suite { make: &here, fault: Some(fault), step: 2 }.run();
+        println!("{fault:?}: {found:?}");
+        assert!(found.is_err(), "{fault:?} is not found");
+    }
+}
