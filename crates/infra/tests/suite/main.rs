@@ -27,7 +27,7 @@ fn machines_of_this_computer() {
 #[test]
 fn machines_by_ssh() {
     if std::env::var_os("SUITE_SSH").is_some() {
-        Suite { make: &by_ssh, fault: None, step: 2 }.run().unwrap();
+        Suite { make: &by_ssh, fault: None, step: 4 }.run().unwrap();
         for fault in faults::ALL {
             let found = Suite { make: &by_ssh, fault: Some(fault), step: 2 }.run();
             println!("{fault:?}: {found:?}");
