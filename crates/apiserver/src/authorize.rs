@@ -5,7 +5,7 @@ use resource::admission::Objects;
 use resource::status::Status;
 use resource::{Ask, User};
 
-/// A request for a resource, as [`Ask::Resource`] has it.
+/// The fields of [`Ask::Resource`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ResourceAsk<'a> {
     pub verb: &'a str,

@@ -2,12 +2,20 @@
 
 use crate::sent::{LISTED_MAX, Listed, file_of, listed, text};
 use crate::{Entry, Store, Tree, named};
+use api::sky::{Cluster, ClusterNode, Place};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+/// Whether a machine's home directory is a folder of this computer: those of a control plane elsewhere are somewhere else, too.
+pub fn is_here(cluster: &Cluster, node: &ClusterNode) -> bool {
+    let is_local = cluster.at().is_some_and(|one| one.place() == Place::Local);
+    let by_pods = std::env::var_os("TRAINYARD_SKY_BY_PODS").is_some();
+    is_local && !by_pods && Path::new(&node.home).is_dir()
+}
 
 /// Puts a tree to its place on the machine with this home: the folder, or the one file, is called so.
 ///

@@ -31,8 +31,6 @@ pub struct Progress {
     pub bytes: u64,
     /// Bytes of all files.
     pub all_bytes: u64,
-    /// All files.
-    pub files: u64,
 }
 
 /// Why files were not sent.
@@ -88,7 +86,7 @@ impl Known {
     }
 }
 
-/// Sends what the control plane lacks of a listed folder, and returns the tree and the digests of its list. `skipped` gets a line for each
+/// Sends what the control plane lacks of a listed folder, and returns the digests of its list. `skipped` gets a line for each
 /// file that is not sent as it was listed.
 ///
 /// # Errors
@@ -100,13 +98,13 @@ pub async fn send(
     known: &Known,
     skipped: &mut Skipped,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(Tree, Vec<Digest>), SendError> {
+) -> Result<Vec<Digest>, SendError> {
     let to = To { client, namespace };
     let Source { root, mut tree } = source;
-    let (files, all_bytes) = tree.size();
-    let mut now = Progress { bytes: 0, all_bytes, files };
+    let all_bytes = tree.bytes();
     let unread = to.unread(&mut tree, &known.read()).await?;
-    now.bytes = all_bytes.saturating_sub(unread.iter().map(|(_, entry)| length(entry)).sum());
+    let left: u64 = unread.iter().map(|(_, entry)| entry.length()).sum();
+    let mut now = Progress { bytes: all_bytes.saturating_sub(left), all_bytes };
     progress(now);
     let (groups, mut ready) = mpsc::channel(2);
     let reads = tokio::task::spawn_blocking(move || read_all(&root, unread, &groups));
@@ -138,11 +136,7 @@ pub async fn send(
         list.push(part.0);
         to.send(&[part]).await?;
     }
-    Ok((tree, list))
-}
-
-fn length(entry: &Entry) -> u64 {
-    if let Entry::File { length, .. } = entry { *length } else { 0 }
+    Ok(list)
 }
 
 /// The control plane that keeps parts.

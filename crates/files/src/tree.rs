@@ -30,6 +30,11 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// Bytes of a file; 0 for what is none.
+    pub(crate) fn length(&self) -> u64 {
+        if let Self::File { length, .. } = self { *length } else { 0 }
+    }
+
     /// Of a file, by its metadata.
     pub(crate) fn of_file(meta: &Metadata) -> Self {
         Self::File { length: meta.len(), changed: (meta.mtime(), meta.mtime_nsec()), mode: meta.mode() & 0o7777 }
@@ -215,13 +220,9 @@ impl Tree {
         self.parts.values().flatten().copied()
     }
 
-    /// How many files it has, and their bytes.
-    pub fn size(&self) -> (u64, u64) {
-        let lengths = self.entries.values().filter_map(|entry| match entry {
-            Entry::File { length, .. } => Some(*length),
-            Entry::Folder | Entry::Link(_) => None,
-        });
-        lengths.fold((0, 0), |(files, bytes), length| (files + 1, length.saturating_add(bytes)))
+    /// The bytes of all its files.
+    pub fn bytes(&self) -> u64 {
+        self.entries.values().map(Entry::length).sum()
     }
 
     /// The bytes of a file, read from where they are kept.
@@ -355,7 +356,7 @@ mod tests {
             file: None,
         };
         assert_eq!(Tree::read(&tree.to_bytes()).unwrap(), tree);
-        assert_eq!(tree.size(), (2, 7));
+        assert_eq!(tree.bytes(), 7);
         tree.entries.insert("l/through".into(), file(1, 1));
         tree.parts.insert("l/through".into(), vec![one]);
         assert!(Tree::read(&tree.to_bytes()).is_err());

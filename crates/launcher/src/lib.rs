@@ -13,6 +13,7 @@ pub use look::{Asked, Eyes};
 
 use api::object;
 use api::sky::{Cluster, Launch, LaunchPhase, cluster_gvk, keys, launch_gvk, machine_gvk};
+use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
@@ -20,7 +21,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use managed::jobs::{Job, jobs};
-use managed::launch::step::{self, Seen, Step, failed, step};
+use managed::launch::step::{self, RENEWED, Seen, Step, failed, step};
 use managed::names::object_name;
 use placement::Catalogue;
 use serde_json::{Value, json};
@@ -35,8 +36,6 @@ use tokio_util::sync::CancellationToken;
 
 /// The pause after the API server could not be asked.
 const API_RETRY: Duration = Duration::from_millis(500);
-/// How often a waiting launch puts off the time at which its cluster would stop by itself.
-const RENEWED: Duration = Duration::from_secs(600);
 
 /// Where the control plane keeps and finds things.
 #[derive(Clone, Debug)]
@@ -49,12 +48,14 @@ pub struct Settings {
     pub files: PathBuf,
 }
 
+/// Makes a client that reaches the API server through a socket: commands in pods need one.
+pub type BySocket = Arc<dyn Fn() -> BoxFuture<'static, std::io::Result<Client>> + Send + Sync>;
+
 /// Follows all Launches.
 #[derive(Clone)]
 pub struct Launcher {
     client: Client,
-    /// Reaches the API server through a socket: commands in pods need one.
-    by_socket: Client,
+    by_socket: BySocket,
     eyes: Eyes,
 }
 
@@ -123,7 +124,7 @@ impl From<managed::launch::Refused> for Trouble {
 
 impl Launcher {
     /// The controller of all Launches.
-    pub fn new(client: Client, by_socket: Client, eyes: Eyes) -> Self {
+    pub fn new(client: Client, by_socket: BySocket, eyes: Eyes) -> Self {
         Self { client, by_socket, eyes }
     }
 

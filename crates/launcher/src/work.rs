@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use managed::jobs::Job as Submitted;
-use managed::launch::fit::{Size, taken};
+use managed::launch::fit::Size;
 use managed::launch::job::{Job, Setup};
 use managed::launch::{self, By, Refused, step};
 use placement::Catalogue;
 use serde_json::{Value, json};
 use sky::Task;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,22 +49,18 @@ impl Kept<'_> {
         self.catalogue.get_or_try_init(read).await.cloned()
     }
 
-    /// What the machines of a cluster have at least: as their Nodes say, else as the cluster was asked for.
+    /// What each machine of a cluster has at least.
     pub(crate) async fn size(&self, cluster: &Cluster) -> Result<Size, Trouble> {
-        let mut least: Option<Size> = None;
+        let nodes = kube::Api::<DynamicObject>::all_with(
+            self.launcher.client.clone(),
+            &crate::resource(&object::Gvk::new("", "v1", "Node")),
+        );
+        let mut sizes = Vec::new();
         for node in &cluster.status.nodes {
-            let nodes = kube::Api::<DynamicObject>::all_with(
-                self.launcher.client.clone(),
-                &crate::resource(&object::Gvk::new("", "v1", "Node")),
-            );
-            let Some(node) = nodes.get_opt(&node.node).await? else { continue };
-            let has = Size::allocatable(&node.data["status"]["allocatable"]);
-            least = Some(least.map_or(has, |least| least.least(has)));
+            let found = nodes.get_opt(&node.node).await?;
+            sizes.extend(found.map(|node| Size::allocatable(&node.data["status"]["allocatable"])));
         }
-        let asked = taken(cluster);
-        let least = least.unwrap_or(Size { cpus: 0.0, memory: 0.0 });
-        // a machine was made for what was asked for, whatever it keeps back of it
-        Ok(Size { cpus: least.cpus.max(asked.cpus), memory: least.memory.max(asked.memory) })
+        Ok(Size::of_cluster(cluster, sizes.into_iter()))
     }
 
     /// Looks for places, and creates the Cluster.
@@ -119,20 +115,22 @@ impl Kept<'_> {
             return Err(Refused::new("ValueError", message).into());
         }
         let sends = async {
-            let by_pods = std::env::var_os("TRAINYARD_SKY_BY_PODS").is_some();
-            let is_here = |node: &ClusterNode| is_local && !by_pods && Path::new(&node.home).is_dir();
-            let (here, there): (Vec<ClusterNode>, Vec<ClusterNode>) =
-                cluster.status.nodes.iter().cloned().partition(is_here);
-            for node in here {
+            let (near, far): (Vec<ClusterNode>, Vec<ClusterNode>) =
+                cluster.status.nodes.iter().cloned().partition(|node| here::is_here(cluster, node));
+            for node in near {
                 fill_here(&store, &trees, &node.home, &node.machine).await?;
             }
+            if far.is_empty() {
+                return Ok(());
+            }
+            let client = (self.launcher.by_socket)().await;
             let through = there::Cluster {
-                client: self.launcher.by_socket.clone(),
+                client: client.map_err(|error| cannot_copy("the task's files", "the machines", &error))?,
                 namespace: self.namespace.to_owned(),
                 name: object::meta(object, "name").to_owned(),
                 uid: object::uid(object).to_owned(),
             };
-            let done = there::fill(&through, there, &store, &trees).await;
+            let done = there::fill(&through, far, &store, &trees).await;
             done.map_err(|(machine, why)| cannot_copy("the task's files", &machine, &why))
         };
         let machines = match cluster.status.nodes.len() {

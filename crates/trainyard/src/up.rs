@@ -36,9 +36,10 @@ use client::codes::ErrorCode;
 use client::home::{Home, Running};
 use driver::{Driver, Feed, Source};
 use evidence::Evidence;
+use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
-use launcher::{Eyes, Launcher};
+use launcher::{BySocket, Eyes, Launcher};
 use listen::{bind, listen, reachable, reports_to};
 use node::evidence::Keep;
 use operator::controllers::admission::Webhook;
@@ -271,7 +272,11 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
             };
             let eyes = Eyes::new(client.clone(), settings);
             offers.open(eyes.clone());
-            let by_socket = crate::agent::client(&home.kubeconfig()).await.map_err(UpError::Node)?;
+            let kubeconfig = home.kubeconfig();
+            let by_socket: BySocket = Arc::new(move || {
+                let kubeconfig = kubeconfig.clone();
+                async move { crate::agent::client(&kubeconfig).await }.boxed()
+            });
             tasks.spawn(Launcher::new(client.clone(), by_socket, eyes).run(stop.clone()));
         }
         let keep = keeps.then(|| Arc::new(kept.clone()) as Arc<dyn Keep>);

@@ -231,7 +231,7 @@ impl Delete<'_> {
         Ok(())
     }
 
-    /// Whether the object goes already, and nobody is asked again.
+    /// Whether the object is being deleted already, so that admission is not asked again.
     fn is_under_way(&self) -> bool {
         self.facts().deletion == Deletion::OwnWithDependents
             && api::object::is_terminating(&self.old)

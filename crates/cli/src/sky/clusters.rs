@@ -3,7 +3,7 @@
 use crate::args::warn;
 use crate::daemon;
 use api::object;
-use api::sky::{Cluster, ClusterNode, Place, cluster_gvk, keys, launch_gvk, machine_gvk};
+use api::sky::{Cluster, cluster_gvk, keys, launch_gvk, machine_gvk};
 use client::{Choice, ClientError, Cluster as Connection};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -11,7 +11,6 @@ use kube::{Api, Client};
 use managed::jobs::{Job, jobs};
 use managed::names::object_name;
 use serde_json::{Value, json};
-use std::path::Path;
 use std::time::Duration;
 
 /// How long providers are waited for that are asked how machines are.
@@ -45,13 +44,6 @@ impl Found {
     /// What its object is called.
     pub fn name(&self) -> &str {
         object::meta(&self.object, "name")
-    }
-
-    /// Whether a machine's folders are on this computer: those of a control plane elsewhere are somewhere else, too.
-    pub fn is_here(&self, node: &ClusterNode) -> bool {
-        let is_local = self.cluster.at().is_some_and(|one| one.place() == Place::Local);
-        let by_pods = std::env::var_os("TRAINYARD_SKY_BY_PODS").is_some();
-        is_local && !by_pods && Path::new(&node.home).is_dir()
     }
 
     /// Whether this user launched it; nobody did where it was made as an object.

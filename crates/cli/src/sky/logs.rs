@@ -7,7 +7,7 @@ use api::object;
 use api::sky::ClusterPhase;
 use client::ClientError;
 use facts::{self, Piece};
-use files::there;
+use files::{here, there};
 use futures::io::AsyncRead;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -348,7 +348,7 @@ async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> 
     let node = found.cluster.status.nodes.iter().find(|one| one.node == *node)?;
     // the annotation may name any file of the machine
     own_name(&job.run_timestamp)?;
-    if found.is_here(node) {
+    if here::is_here(&found.cluster, node) {
         let text = read_regular(&Path::new(&node.home).join(file)).ok()?;
         return Some(String::from_utf8_lossy(&text).into_owned());
     }

@@ -7,12 +7,13 @@ use ::sky::task::Task;
 use ::sky::value::Value as Field;
 use api::foreign::visible;
 use api::object;
-use api::sky::{ClusterPhase, LaunchFiles, LaunchPhase, LaunchSpec, LaunchStatus};
+use api::sky::{LaunchFiles, LaunchPhase, LaunchSpec, LaunchStatus};
 use client::{ClientError, Home};
 use files::send::{Known, SendError};
 use files::{Digest, Progress, Skipped, Source, size_shown};
 use kube::api::{DynamicObject, ListParams, PostParams};
-use managed::launch::fit::{Size, taken};
+use managed::launch::fit::Size;
+use managed::launch::step::{self, Coming};
 use managed::launch::{self, Refused};
 use managed::names::object_name;
 use placement::Catalogue;
@@ -61,28 +62,15 @@ pub(super) fn user() -> String {
     })
 }
 
-/// Processors and GiB of memory that each machine of a cluster has at least: as its Nodes say, else as the cluster was asked for.
+/// What each machine of a cluster has at least.
 pub(super) async fn size(sky: &Sky, found: &Found) -> Result<Size, ClientError> {
-    let asked = taken(&found.cluster);
     let names: Vec<&str> = found.cluster.status.nodes.iter().map(|node| node.node.as_str()).collect();
     let listed = match names.as_slice() {
         [] => Vec::new(),
         _ => sky.nodes().list(&ListParams::default()).await?.items,
     };
     let named = listed.iter().filter(|node| node.metadata.name.as_deref().is_some_and(|name| names.contains(&name)));
-    let sizes = named.map(|node| Size::allocatable(&node.data["status"]["allocatable"]));
-    let least = sizes.reduce(|a, b| Size { cpus: a.cpus.min(b.cpus), memory: a.memory.min(b.memory) });
-    let least = least.unwrap_or(Size { cpus: 0.0, memory: 0.0 });
-    // a machine was made for what was asked for, whatever it keeps back of it
-    Ok(Size { cpus: least.cpus.max(asked.cpus), memory: least.memory.max(asked.memory) })
-}
-
-/// What a waiting launch learns.
-enum Ready {
-    Up(Box<Found>),
-    Gone,
-    Failed(Box<Found>),
-    Stopped,
+    Ok(Size::of_cluster(&found.cluster, named.map(|node| Size::allocatable(&node.data["status"]["allocatable"]))))
 }
 
 /// Waits until a cluster is up.
@@ -92,59 +80,34 @@ enum Ready {
 pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found, Trouble> {
     let name = object_name(shown);
     let mut told = String::new();
-    let ready = client::until(sky.clusters(), &name, |object| {
-        let Some(found) = object.and_then(Found::of) else { return Some(Ready::Gone) };
-        if found.is_ending() {
-            return Some(Ready::Gone);
-        }
-        let status = &found.cluster.status;
-        if status.observed_generation < generation {
-            return None;
-        }
-        if found.cluster.spec.power == api::sky::Power::Stopped {
-            return Some(Ready::Stopped);
-        }
-        if status.phase == ClusterPhase::Up {
-            return Some(Ready::Up(Box::new(found)));
-        }
-        let failed = status.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True");
-        let is_news = status.message != told && !status.rejected.contains(&status.message);
-        if !failed && is_news && !status.message.is_empty() {
-            eprintln!("Waiting: {}", status.message);
-            told.clone_from(&status.message);
-        }
-        failed.then(|| Ready::Failed(Box::new(found)))
-    })
-    .await?;
-    match ready {
-        Ready::Up(found) => Ok(*found),
-        Ready::Gone => Err(said(
-            "sky.exceptions.ClusterDoesNotExist",
-            format!("Cluster '{shown}' was terminated while it was being launched: somebody ran `sky down {shown}`."),
-        )),
-        Ready::Stopped => Err(said(
-            "sky.exceptions.ClusterNotUpError",
-            format!("Cluster '{shown}' was stopped while it was being launched: `sky start {shown}` starts it again."),
-        )),
-        Ready::Failed(found) => {
-            let tried = found.cluster.status.rejected.join("\n  ");
-            if found.cluster.status.launched_at.is_empty() {
-                // nothing of it was ever there: no record stays
-                let uid = found.object["metadata"]["uid"].clone();
-                if sky.clusters().delete(&name, &kube::api::DeleteParams::default()).await.is_ok() {
-                    let is_there = |object: &DynamicObject| object.metadata.uid.as_deref() == uid.as_str();
-                    client::until(sky.clusters(), &name, |object| (!object.is_some_and(is_there)).then_some(()))
-                        .await?;
+    let came = client::until(sky.clusters(), &name, |object| {
+        let Some(found) = object.and_then(Found::of).filter(|found| !found.is_ending()) else {
+            return Some(Err((step::ended(shown), None)));
+        };
+        match step::coming(shown, &found.cluster, generation) {
+            Coming::Up => Some(Ok(found)),
+            Coming::Never(why) => Some(Err((why, Some(found)))),
+            Coming::Waits(message) => {
+                if message != told && !message.is_empty() {
+                    eprintln!("Waiting: {message}");
+                    message.clone_into(&mut told);
                 }
+                None
             }
-            Err(said(
-                "sky.exceptions.ResourcesUnavailableError",
-                format!(
-                    "Failed to provision all possible launchable resources. Tried:\n  {tried}\nTo keep retrying until the cluster is up, use the `--retry-until-up` flag."
-                ),
-            ))
         }
+    });
+    let (why, left) = match came.await? {
+        Ok(found) => return Ok(found),
+        Err(never) => never,
+    };
+    if let Some(found) = left.filter(|found| step::never_was(&found.cluster))
+        && sky.clusters().delete(&name, &kube::api::DeleteParams::default()).await.is_ok()
+    {
+        let uid = object::uid(&found.object);
+        let is_there = |object: &DynamicObject| object.metadata.uid.as_deref() == Some(uid);
+        client::until(sky.clusters(), &name, |object| (!object.is_some_and(is_there)).then_some(())).await?;
     }
+    Err(why.into())
 }
 
 /// Sends the working directory and the local files of a task to the control plane, and returns what a launch says of them.
@@ -182,7 +145,7 @@ pub(super) async fn send(sky: &Sky, task: &Task) -> Result<Vec<LaunchFiles>, Tro
         let (name, known) = (source.shown(), Known::of(&source, &known));
         let mut progress = |now: Progress| shown.tell(now);
         let sent = files::send(&sky.client, &sky.namespace, source, &known, &mut skipped, &mut progress).await;
-        let (_, list) = sent.map_err(|error| match error {
+        let list = sent.map_err(|error| match error {
             SendError::Read(error) => failed(&error),
             SendError::Api(error) => error.into(),
         })?;
@@ -203,7 +166,7 @@ const KNOWN: &str = "known-files";
 #[derive(Default)]
 struct Shown(Option<Instant>);
 
-/// How long files are sent before it is told, and how often it is.
+/// Progress is printed once files have been sent for this long, and again each time it has passed.
 const TOLD: Duration = Duration::from_secs(2);
 
 impl Shown {
@@ -247,11 +210,11 @@ pub(super) async fn create(
 pub(super) enum Launched {
     /// Its job was submitted under this number; 0 where it has none.
     Done(u32),
-    /// Nobody waits for it any more.
+    /// Ctrl-C was typed; the launch goes on.
     Interrupted,
 }
 
-/// Follows a launch until its job is submitted, and tells of each phase when it begins.
+/// Watches a launch until its job is submitted, and calls `begins` at the start of each phase.
 ///
 /// # Errors
 /// It fails, or was taken back.
@@ -270,12 +233,7 @@ pub(super) async fn follow(
                 (before.as_ref() != Some(&status)).then_some(Some(status))
             });
             let Some(status): Option<LaunchStatus> = status.await? else {
-                return Err(said(
-                    "sky.exceptions.ClusterDoesNotExist",
-                    format!(
-                        "Cluster '{shown}' was terminated while it was being launched: somebody ran `sky down {shown}`."
-                    ),
-                ));
+                return Err(step::ended(shown).into());
             };
             if before.as_ref().map(|before| before.phase) != Some(status.phase) {
                 begins(&status).await?;
@@ -299,18 +257,13 @@ pub(super) async fn follow(
     }
 }
 
-/// Waits until a cluster of which nothing was ever there is gone, after its launch has failed.
+/// After a launch has failed, waits until the control plane has deleted a cluster that never had a machine.
 async fn gone_again(sky: &Sky, shown: &str, status: &LaunchStatus) -> Result<(), ClientError> {
-    let is_left = |found: &Found| {
-        let read = &found.cluster.status;
-        let is_failed = read.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True");
-        object::uid(&found.object) == status.cluster_uid && is_failed && read.launched_at.is_empty()
-    };
+    let is_left = |found: &Found| object::uid(&found.object) == status.cluster_uid && step::never_was(&found.cluster);
     client::until(sky.clusters(), &object_name(shown), |object| {
         (!object.and_then(Found::of).is_some_and(|found| is_left(&found))).then_some(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 pub(super) fn dynamic(object: Value) -> Result<DynamicObject, Trouble> {

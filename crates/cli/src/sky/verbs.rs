@@ -18,6 +18,7 @@ use ::sky::console::{Host, Prepared, Printed, World, prepared};
 use ::sky::value::Map;
 use api::foreign::visible;
 use api::sky::{ClusterPhase, Power};
+use managed::launch::step::skipped;
 use offers::AtHand;
 use std::io::{IsTerminal, Write};
 
@@ -59,7 +60,7 @@ impl Verb {
     }
 }
 
-/// What a launch is told of beside its task.
+/// Options of `sky launch` that say where machines may be.
 pub(super) struct Around {
     /// Settings of `--config`.
     pub given: Option<Map>,
@@ -176,24 +177,9 @@ fn not_up(found: &Found, operation: &str) -> Option<Trouble> {
     let status = &found.cluster.status;
     let is_stopped = found.cluster.spec.power == Power::Stopped || status.phase == ClusterPhase::Stopped;
     let is_new = status.phase == ClusterPhase::Init && status.launched_at.is_empty();
-    (is_stopped || is_new).then(|| skipped(found, operation))
-}
-
-/// The line about a command that is not carried out as the cluster is not up.
-fn skipped(found: &Found, operation: &str) -> Trouble {
-    let (shown, phase) = (found.shown(), found.cluster.status.phase);
-    let hint = match phase {
-        ClusterPhase::Init => format!(
-            " Wait for a launch to finish, or use this command to try to transition the cluster to UP: sky start {shown}"
-        ),
-        _ => String::new(),
-    };
     let mut operation = operation.to_owned();
     operation.get_mut(..1).map(str::make_ascii_uppercase);
-    Trouble::Said(format!(
-        "sky.exceptions.ClusterNotUpError: {operation}: skipped for cluster '{shown}' (status: {}). It is only allowed for UP and AUTOSTOPPING clusters.{hint}",
-        phase.as_str()
-    ))
+    (is_stopped || is_new).then(|| skipped(found.shown(), status.phase, &operation).into())
 }
 
 /// Asks, unless told not to. Who cannot answer says no.

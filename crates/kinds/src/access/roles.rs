@@ -145,14 +145,19 @@ impl Role {
     }
 }
 
+/// Those of roles and of bindings.
+fn facts() -> Facts {
+    Facts {
+        create_on_update: true,
+        has_generation: false,
+        name_faults: |name, _| path_segment_faults(name),
+        ..Facts::default()
+    }
+}
+
 impl Strategy for Role {
     fn facts(&self) -> Facts {
-        Facts {
-            create_on_update: true,
-            has_generation: false,
-            name_faults: |name, _| path_segment_faults(name),
-            ..Facts::default()
-        }
+        facts()
     }
 
     fn validate_create(&self, _cx: &Context<'_>, new: &Value) -> ErrorList {
@@ -275,12 +280,7 @@ impl Binding {
 
 impl Strategy for Binding {
     fn facts(&self) -> Facts {
-        Facts {
-            create_on_update: true,
-            has_generation: false,
-            name_faults: |name, _| path_segment_faults(name),
-            ..Facts::default()
-        }
+        facts()
     }
 
     fn default(&self, object: &mut Value) {

@@ -17,9 +17,13 @@ pub struct Size {
 }
 
 impl Size {
-    /// What both have.
-    pub fn least(self, other: Self) -> Self {
-        Self { cpus: self.cpus.min(other.cpus), memory: self.memory.min(other.memory) }
+    /// What each machine of a cluster has at least: as its Nodes can give, else as it was asked for.
+    pub fn of_cluster(cluster: &Cluster, nodes: impl Iterator<Item = Self>) -> Self {
+        let least = nodes.reduce(|a, b| Self { cpus: a.cpus.min(b.cpus), memory: a.memory.min(b.memory) });
+        let asked = taken(cluster);
+        let least = least.unwrap_or(Self { cpus: 0.0, memory: 0.0 });
+        // a machine was made for what was asked for, whatever it keeps back of it
+        Self { cpus: least.cpus.max(asked.cpus), memory: least.memory.max(asked.memory) }
     }
 
     /// Of one Node, by its `status.allocatable`.

@@ -12,9 +12,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sky::task::Task;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-/// How long the setting of a launch waits for the launch's next step before idleness counts, seconds.
+/// While a launch makes machines and sends files, idleness counts from this many seconds later on.
 const HELD: i64 = 30 * 60;
+/// How often that time is put off while the launch goes on.
+pub const RENEWED: Duration = Duration::from_secs(600);
 
 /// What there is.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +70,11 @@ fn is_failed(cluster: &Cluster) -> bool {
     cluster.status.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True")
 }
 
+/// Whether a cluster has failed of which no machine ever ran: its record is of no use.
+pub fn never_was(cluster: &Cluster) -> bool {
+    is_failed(cluster) && cluster.status.launched_at.is_empty()
+}
+
 /// What to do next.
 pub fn step(seen: &Seen<'_>) -> Step {
     let Seen { launch, cluster, .. } = *seen;
@@ -79,15 +87,13 @@ pub fn step(seen: &Seen<'_>) -> Step {
     match status.phase {
         LaunchPhase::Succeeded => Step::Rest,
         LaunchPhase::Failed => {
-            // of a cluster of which nothing was ever there no record stays
-            let never_was = cluster
-                .is_some_and(|(object, read)| is_its(object) && is_failed(read) && read.status.launched_at.is_empty());
-            if never_was { Step::Abandon } else { Step::Rest }
+            let is_useless = cluster.is_some_and(|(object, read)| is_its(object) && never_was(read));
+            if is_useless { Step::Abandon } else { Step::Rest }
         }
         LaunchPhase::Pending => pending(seen),
         LaunchPhase::Provisioning | LaunchPhase::Sending | LaunchPhase::Submitting => {
             match cluster.filter(|(object, _)| is_its(object)) {
-                None => fail(seen, &ended(launch)),
+                None => fail(seen, &ended(&launch.spec.cluster)),
                 Some((_, read)) if status.phase == LaunchPhase::Provisioning => provisioning(seen, read),
                 Some(_) if status.phase == LaunchPhase::Sending => Step::Send,
                 Some(_) => Step::Submit,
@@ -96,8 +102,8 @@ pub fn step(seen: &Seen<'_>) -> Step {
     }
 }
 
-fn ended(launch: &Launch) -> Refused {
-    let shown = &launch.spec.cluster;
+/// Why a launch fails whose cluster is gone.
+pub fn ended(shown: &str) -> Refused {
     Refused::new(
         "sky.exceptions.ClusterDoesNotExist",
         format!("Cluster '{shown}' was terminated while it was being launched: somebody ran `sky down {shown}`."),
@@ -152,52 +158,73 @@ pub fn not_up(shown: &str, phase: ClusterPhase) -> Option<Refused> {
         ClusterPhase::Autostopping => format!(
             "Cannot execute on cluster '{shown}': cluster is autostopping. Please wait for autostop to complete, then use `sky start {shown}` to restart."
         ),
-        ClusterPhase::Init | ClusterPhase::Stopped => {
-            let hint = match phase {
-                ClusterPhase::Init => format!(
-                    " Wait for a launch to finish, or use this command to try to transition the cluster to UP: sky start {shown}"
-                ),
-                _ => String::new(),
-            };
-            format!(
-                "Executing tasks: skipped for cluster '{shown}' (status: {}). It is only allowed for UP and AUTOSTOPPING clusters.{hint}",
-                phase.as_str()
-            )
-        }
+        ClusterPhase::Init | ClusterPhase::Stopped => return Some(skipped(shown, phase, "Executing tasks")),
     };
     Some(Refused::new("sky.exceptions.ClusterNotUpError", message))
+}
+
+/// Where a cluster stands that is to come up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Coming<'a> {
+    /// It is on its way. The text says what it waits for; it may be empty.
+    Waits(&'a str),
+    Up,
+    /// It will not come up.
+    Never(Refused),
+}
+
+/// Where a cluster stands. `generation`: that of the spec which it has to meet.
+pub fn coming<'a>(shown: &str, cluster: &'a Cluster, generation: i64) -> Coming<'a> {
+    let status = &cluster.status;
+    if status.observed_generation < generation {
+        return Coming::Waits("");
+    }
+    if cluster.spec.power == Power::Stopped {
+        return Coming::Never(Refused::new(
+            "sky.exceptions.ClusterNotUpError",
+            format!("Cluster '{shown}' was stopped while it was being launched: `sky start {shown}` starts it again."),
+        ));
+    }
+    if status.phase == ClusterPhase::Up {
+        return Coming::Up;
+    }
+    if is_failed(cluster) {
+        let tried = status.rejected.join("\n  ");
+        return Coming::Never(Refused::new(
+            "sky.exceptions.ResourcesUnavailableError",
+            format!(
+                "Failed to provision all possible launchable resources. Tried:\n  {tried}\nTo keep retrying until the cluster is up, use the `--retry-until-up` flag."
+            ),
+        ));
+    }
+    // what was tried in vain is told when all is
+    Coming::Waits(if status.rejected.contains(&status.message) { "" } else { &status.message })
+}
+
+/// Says that an operation is not carried out because the cluster is not up.
+pub fn skipped(shown: &str, phase: ClusterPhase, operation: &str) -> Refused {
+    let hint = match phase {
+        ClusterPhase::Init => format!(
+            " Wait for a launch to finish, or use this command to try to transition the cluster to UP: sky start {shown}"
+        ),
+        _ => String::new(),
+    };
+    let message = format!(
+        "{operation}: skipped for cluster '{shown}' (status: {}). It is only allowed for UP and AUTOSTOPPING clusters.{hint}",
+        phase.as_str()
+    );
+    Refused::new("sky.exceptions.ClusterNotUpError", message)
 }
 
 /// Until the Cluster is up.
 fn provisioning(seen: &Seen<'_>, cluster: &Cluster) -> Step {
     let launch = seen.launch;
-    let (shown, status) = (&launch.spec.cluster, &cluster.status);
-    if status.observed_generation < launch.status.cluster_generation {
-        return waits(launch, "");
+    match coming(&launch.spec.cluster, cluster, launch.status.cluster_generation) {
+        Coming::Waits(message) => waits(launch, message),
+        Coming::Never(why) => fail(seen, &why),
+        Coming::Up if launch.spec.files.is_empty() => next(launch, LaunchPhase::Submitting),
+        Coming::Up => next(launch, LaunchPhase::Sending),
     }
-    if cluster.spec.power == Power::Stopped {
-        let why = Refused::new(
-            "sky.exceptions.ClusterNotUpError",
-            format!("Cluster '{shown}' was stopped while it was being launched: `sky start {shown}` starts it again."),
-        );
-        return fail(seen, &why);
-    }
-    if status.phase == ClusterPhase::Up {
-        return next(launch, if launch.spec.files.is_empty() { LaunchPhase::Submitting } else { LaunchPhase::Sending });
-    }
-    if is_failed(cluster) {
-        let tried = status.rejected.join("\n  ");
-        let why = Refused::new(
-            "sky.exceptions.ResourcesUnavailableError",
-            format!(
-                "Failed to provision all possible launchable resources. Tried:\n  {tried}\nTo keep retrying until the cluster is up, use the `--retry-until-up` flag."
-            ),
-        );
-        return fail(seen, &why);
-    }
-    // what was tried in vain is told when all is
-    let is_rejected = status.rejected.contains(&status.message);
-    waits(launch, if is_rejected { "" } else { &status.message })
 }
 
 fn waits(launch: &Launch, message: &str) -> Step {
@@ -282,8 +309,12 @@ fn autostop(autostop: &Autostop, since: Timestamp) -> Value {
 /// When the cluster stops by itself while machines are made and files are sent: a launch that comes to no job leaves a cluster that stops
 /// by itself all the same, and no cluster stops before its job is there.
 pub fn held(launch: &Launch, now: Timestamp) -> Option<Value> {
-    let set = launch.spec.autostop.as_ref()?;
-    Some(autostop(set, api::time::later_secs(now, HELD)))
+    launch.spec.autostop.as_ref().map(|set| autostop(set, held_until(now)))
+}
+
+/// From when on idleness counts while a launch is under way.
+pub fn held_until(now: Timestamp) -> Timestamp {
+    api::time::later_secs(now, HELD)
 }
 
 /// When the cluster stops by itself once the job was submitted: idleness counts from now on.

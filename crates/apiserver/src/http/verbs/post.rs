@@ -108,7 +108,7 @@ impl Posting<'_> {
         match outcome {
             Outcome::Reply(reply) => Ok(Attempt::made(201, reply)),
             Outcome::Made { mut sent, mut reply } => {
-                // nobody comes to manage what a policy has set
+                // fields that a policy has set get no manager
                 sent["metadata"] = given;
                 reply["metadata"]["managedFields"] = core.managed_by(target, &self.options, sent);
                 Ok(Attempt::made(201, reply))

@@ -116,8 +116,8 @@ impl<'a> Write<'a> {
         self.facts().counts_empty.is_some_and(sees)
     }
 
-    /// `Store.BeginUpdate`: the kind may refuse the change of an object, whatever it is (rights that nobody may give to himself). It
-    /// changes nothing.
+    /// `Store.BeginUpdate`: the kind may refuse to change this object at all, as for a role with more rights than the user has. It changes
+    /// nothing.
     fn begin_update(&mut self) -> Result<(), Status> {
         let (core, call, strategy, old) = (self.core, self.call, self.strategy(), self.old());
         if !self.is_main() {

@@ -6,8 +6,8 @@ use ::sky::commands::Call;
 use ::sky::resources::Autostop;
 use client::ClientError;
 use jiff::Timestamp;
+use managed::launch::step::{RENEWED, held_until};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// What a cluster waits for before it stops by itself, from SkyPilot's word for it.
 pub(super) fn wait_for(word: Option<&str>) -> &'static str {
@@ -52,11 +52,6 @@ pub(super) async fn set_autostop(sky: &Sky, name: &str, autostop: Value) -> Resu
     sky.patch(name, json!({"spec": {"autostop": since(autostop, Timestamp::now())}})).await
 }
 
-/// How long the setting of a launch waits for the launch's next step before idleness counts.
-const HELD: Duration = Duration::from_mins(30);
-/// How often that time begins anew while the launch goes on.
-const RENEWED: Duration = Duration::from_mins(10);
-
 fn since(mut autostop: Value, since: Timestamp) -> Value {
     if autostop.is_object() {
         autostop["since"] = since.to_string().into();
@@ -64,11 +59,10 @@ fn since(mut autostop: Value, since: Timestamp) -> Value {
     autostop
 }
 
-/// The setting while machines are made and files are sent: a client that is killed on the way leaves a cluster that stops by itself all the same,
-/// and no cluster stops before its job is there.
+/// The setting while a stopped cluster starts: a client that is killed on the way leaves a cluster that stops by itself all the same,
+/// and no cluster stops before it is up.
 pub(super) fn held(autostop: &Value) -> Value {
-    let seconds = i64::try_from(HELD.as_secs()).unwrap_or(i64::MAX);
-    since(autostop.clone(), api::time::later_secs(Timestamp::now(), seconds))
+    since(autostop.clone(), held_until(Timestamp::now()))
 }
 
 /// Does this work, and keeps the setting held meanwhile.

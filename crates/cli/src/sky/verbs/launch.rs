@@ -42,7 +42,10 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Do
             });
             let told = client::offers::look(&sky.client, &sky.namespace, &asked).await?;
             let at_hand = AtHand::from_json(&told).ok_or_else(|| {
-                Trouble::Said("the control plane tells of offers in words of another version: restart it".to_owned())
+                Trouble::Said(
+                    "the control plane is of another version; restart it: trainyard down, then trainyard up --detach"
+                        .to_owned(),
+                )
             })?;
             let list = &task.resources.list;
             let is_meant = |place: &str| match place.split('/').next() {
