@@ -2,61 +2,52 @@
 //!
 //! A lost connection does not mean that the machine is gone. The controller asks the provider next; only the provider knows.
 
-use std::collections::BTreeMap;
+use crate::machine_controller::MachineWakes;
+use api::object::Key;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Notify;
+use std::time::Duration;
 
-/// Wakes the task of a machine by the name of its Node. Clones share one table.
-#[derive(Clone, Debug, Default)]
-pub struct Attention(Arc<Mutex<BTreeMap<String, Arc<Notify>>>>);
+/// Between the end of a connection and the look at its machine. An agent that ends again and again is looked at twice a second at most.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// Wakes the loop of a machine by the name of its Node. Clones share one list.
+#[derive(Clone, Default)]
+pub struct Attention(Arc<Mutex<Vec<MachineWakes>>>);
 
 impl Attention {
-    fn wakes(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Notify>>> {
+    fn all(&self) -> MutexGuard<'_, Vec<MachineWakes>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the controller check this Node's machine soon. Nodes without a machine are ignored.
     pub fn look_at(&self, node: &str) {
-        if let Some(wake) = self.wakes().get(node) {
-            wake.notify_one();
+        for wakes in self.all().iter() {
+            machines_of(node).for_each(|key| wakes.wake(&key, SETTLE));
         }
     }
 
-    /// Registers what wakes the machine of this Node.
-    pub(crate) fn register(&self, node: String, wake: Arc<Notify>) {
-        self.wakes().insert(node, wake);
+    /// Adds what wakes a provider's loop.
+    pub(crate) fn wakes(&self, wakes: MachineWakes) {
+        self.all().push(wakes);
     }
+}
 
-    /// Removes a Node's entry, unless a newer machine has registered that name.
-    pub(crate) fn forget(&self, node: &str, wake: &Arc<Notify>) {
-        let mut wakes = self.wakes();
-        if wakes.get(node).is_some_and(|held| Arc::ptr_eq(held, wake)) {
-            wakes.remove(node);
-        }
-    }
+/// The machines whose Node may have this name (see `managed::machine::node_of`): to look at one too many does no harm.
+fn machines_of(node: &str) -> impl Iterator<Item = Key> {
+    let elsewhere = node.split_once('.').map(|(namespace, name)| Key::new(namespace, name));
+    elsewhere.into_iter().chain([Key::new("default", node)])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
+    use managed::machine::node_of;
 
     #[test]
-    fn a_node_wakes_its_own_machine_and_the_newer_one_of_its_name() {
-        let attention = Attention::default();
-        let (one, other) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let is_woken = |wake: &Arc<Notify>| wake.notified().now_or_never().is_some();
-        attention.register("n".into(), one.clone());
-        attention.look_at("m");
-        assert!(!is_woken(&one));
-        attention.look_at("n");
-        assert!(is_woken(&one));
-        attention.register("n".into(), other.clone());
-        attention.forget("n", &one);
-        attention.look_at("n");
-        assert!(is_woken(&other) && !is_woken(&one));
-        attention.forget("n", &other);
-        attention.look_at("n");
-        assert!(!is_woken(&other));
+    fn a_node_names_its_machine() {
+        for (namespace, name) in [("default", "dev-0"), ("default", "a.b"), ("team", "dev-0"), ("team", "a.b")] {
+            let node = node_of(namespace, name);
+            assert!(machines_of(&node).any(|key| key == Key::new(namespace, name)), "{node}");
+        }
     }
 }

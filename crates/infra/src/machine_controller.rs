@@ -4,20 +4,20 @@
 use crate::attention::Attention;
 use crate::provider::Provider;
 use api::node::OUT_OF_SERVICE;
+use api::object::Gvk;
 use api::sky::{Machine, MachinePhase, MachineStatus, keys, machine_gvk};
-use futures::{StreamExt, TryStreamExt};
+use effects::{Effects, Loop, Unseen, Wakes};
+use futures::TryStreamExt;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use managed::machine::{Answer, Call, Step, answered, node_name, node_of, orphans, status_patch, step, token};
+use managed::machine::{Answer, Call, Noted, Step, answered, node_name, orphans, status_patch, step, token};
 use managed::provider::{Failure, Fate, Found, Handle};
+use reconcile::Next;
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -25,27 +25,10 @@ use tokio_util::sync::CancellationToken;
 const CALL_MAX: Duration = Duration::from_secs(120);
 /// How often the providers' lists are compared with the ledger.
 const SWEEP: Duration = Duration::from_secs(60);
-/// The pause after the API server could not be asked.
-const API_RETRY: Duration = Duration::from_millis(500);
-/// Between the end of a connection and the look at its machine. An agent that ends again and again is looked at twice a second at most.
-const SETTLE: Duration = Duration::from_millis(500);
 
-/// Machines by namespace and name: what of them was seen last, and whom to wake when it changes.
-type Known = BTreeMap<(String, String), (Fingerprint, Wakes)>;
-
-/// What wakes the task of a machine.
-#[derive(Clone, Default)]
-struct Wakes {
-    /// Its object has changed.
-    change: Arc<Notify>,
-    /// Something may have happened to it ([`Attention`]).
-    attention: Arc<Notify>,
-}
-
-/// What of a Machine wakes its task: not the status, which the task writes itself.
+/// What of a Machine wakes its loop: not the status, which the loop writes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fingerprint {
-    uid: String,
+pub(crate) struct Mark {
     generation: i64,
     ending: bool,
     purge: bool,
@@ -53,159 +36,172 @@ struct Fingerprint {
     refresh: Option<String>,
 }
 
-/// Follows all Machines, and calls their providers.
+/// What wakes the loop of a provider.
+pub(crate) type MachineWakes = Wakes<Mark>;
+
+/// Whose machines a loop is about.
 #[derive(Clone)]
-pub struct MachineController {
+enum Whose {
+    One(Arc<dyn Provider>),
+    /// Those of providers that are not here; these are.
+    NotHere(Vec<String>),
+}
+
+/// The machines of one provider.
+#[derive(Clone)]
+struct Machines {
     client: Client,
-    providers: Arc<BTreeMap<String, Arc<dyn Provider>>>,
-    attention: Attention,
+    whose: Whose,
+}
+
+/// A Machine as a look finds it.
+struct Seen {
+    object: DynamicObject,
+    machine: Machine,
+}
+
+/// What is done about a Machine.
+#[expect(clippy::large_enum_variant, reason = "one at a time, and soon used up")]
+enum Doing {
+    /// A call of its provider.
+    Call(Call),
+    /// Nothing is left of it: its object goes.
+    Release,
+    /// Somebody has asked how it is, and that is known.
+    Refreshed,
+}
+
+/// Follows all Machines, and calls their providers: a loop per provider.
+pub struct MachineController {
+    loops: Vec<Loop<Machines>>,
+    sweeps: Vec<Machines>,
+}
+
+fn resource(gvk: &Gvk) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
 }
 
 impl MachineController {
     /// The controller of these providers' machines; `attention` says which of them to look at before their time.
-    pub fn new(client: Client, providers: impl IntoIterator<Item = Arc<dyn Provider>>, attention: Attention) -> Self {
-        let providers = providers.into_iter().map(|provider| (provider.name().to_owned(), provider)).collect();
-        Self { client, providers: Arc::new(providers), attention }
-    }
-
-    fn resource() -> ApiResource {
-        let gvk = machine_gvk();
-        ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
-    }
-
-    fn machines(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, &Self::resource())
+    pub fn new(client: Client, providers: impl IntoIterator<Item = Arc<dyn Provider>>, attention: &Attention) -> Self {
+        let providers: Vec<Arc<dyn Provider>> = providers.into_iter().collect();
+        let names: Vec<String> = providers.iter().map(|one| one.name().to_owned()).collect();
+        let field = |is: &str, name: &str| format!("spec.candidate.provider{is}{name}");
+        let others: Vec<String> = names.iter().map(|name| field("!=", name)).collect();
+        let nobody = (others.join(","), Whose::NotHere(names));
+        let ours = providers.into_iter().map(|one| (field("=", one.name()), Whose::One(one)));
+        let (mut loops, mut sweeps) = (Vec::new(), Vec::new());
+        for (fields, whose) in ours.chain([nobody]) {
+            let machines = Machines { client: client.clone(), whose };
+            let watched = watcher::Config::default().fields(&fields);
+            let one = Loop::new(client.clone(), &machine_gvk(), watched, machines.clone());
+            attention.wakes(one.wakes());
+            loops.push(one);
+            sweeps.push(machines);
+        }
+        Self { loops, sweeps }
     }
 
     /// Works until `stop`. A call that is under way then is dropped; the next run asks again.
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
-        for provider in self.providers.values().cloned() {
-            let controller = self.clone();
-            tasks.spawn(async move { controller.sweep(provider).await });
+        for one in self.loops {
+            tasks.spawn(one.run(stop.clone()));
         }
-        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &Self::resource());
-        let mut events = pin!(watcher(all, watcher::Config::default()).boxed());
-        let mut known = Known::new();
-        loop {
-            let event = tokio::select! {
-                () = stop.cancelled() => break,
-                event = events.next() => event,
-                Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
-            };
-            match event {
-                Some(Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) => {
-                    self.follow(&object, &mut known, &mut tasks);
-                }
-                Some(Ok(watcher::Event::Delete(object))) => {
-                    let at = (object.namespace().unwrap_or_default(), object.name_any());
-                    if let Some((_, wakes)) = known.remove(&at) {
-                        self.attention.forget(&node_of(&at.0, &at.1), &wakes.attention);
-                    }
-                }
-                Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
-                Some(Err(error)) => {
-                    tracing::warn!(%error, "watching machines; trying again");
-                    tokio::time::sleep(API_RETRY).await;
-                }
-                None => break,
-            }
+        for machines in self.sweeps {
+            tasks.spawn(async move { machines.sweep().await });
         }
+        stop.cancelled().await;
         tasks.shutdown().await;
     }
+}
 
-    fn follow(&self, object: &DynamicObject, known: &mut Known, tasks: &mut JoinSet<()>) {
-        let at = (object.namespace().unwrap_or_default(), object.name_any());
-        let now = Fingerprint {
-            uid: object.uid().unwrap_or_default(),
+impl Effects for Machines {
+    type Mark = Mark;
+    type Seen = Seen;
+    type Call = Doing;
+    type Answer = Option<Answer>;
+
+    fn mark(&self, object: &DynamicObject) -> Mark {
+        Mark {
             generation: object.metadata.generation.unwrap_or(0),
             ending: object.metadata.deletion_timestamp.is_some(),
             purge: object.annotations().contains_key(keys::PURGE),
             refresh: object.annotations().get(keys::REFRESH).cloned(),
-        };
-        match known.get_mut(&at) {
-            Some((before, wakes)) if before.uid == now.uid => {
-                if *before != now {
-                    *before = now;
-                    wakes.change.notify_one();
-                }
-            }
-            _ => {
-                let wakes = Wakes::default();
-                let (controller, uid) = (self.clone(), now.uid.clone());
-                self.attention.register(node_of(&at.0, &at.1), wakes.attention.clone());
-                known.insert(at.clone(), (now, wakes.clone()));
-                tasks.spawn(async move { controller.keep(&at.0, &at.1, &uid, &wakes).await });
-            }
         }
     }
 
-    /// Keeps one machine until its object is gone.
-    async fn keep(&self, namespace: &str, name: &str, uid: &str, wakes: &Wakes) {
-        let api = self.machines(namespace);
-        loop {
-            let object = match api.get_opt(name).await {
-                Ok(Some(object)) if object.uid().as_deref() == Some(uid) => object,
-                Ok(_) => return,
-                Err(error) => {
-                    tracing::warn!(%error, machine = name, "cannot read a machine; trying again");
-                    tokio::time::sleep(API_RETRY).await;
-                    continue;
-                }
-            };
-            let machine: Machine = match serde_json::to_value(&object).and_then(serde_json::from_value) {
-                Ok(machine) => machine,
-                Err(error) => {
-                    tracing::error!(%error, machine = name, "a machine that cannot be read; left alone");
-                    wakes.change.notified().await;
-                    continue;
-                }
-            };
-            let again = match step(&machine) {
-                Step::Rest => None,
-                Step::Release => match self.release(&api, &object, &machine).await {
-                    Ok(()) => return,
-                    Err(error) => Some(self.trouble(name, &error)),
-                },
-                Step::Call(call) => {
-                    let answer = self.ask(&machine.spec.candidate.provider, &call).await;
-                    let noted = answered(&machine, &call, &answer, clock::now());
-                    let done = if noted.gone {
-                        self.release(&api, &object, &machine).await
-                    } else if noted.status == machine.status {
-                        Ok(())
-                    } else if let Err(error) = self.note_loss(&machine, &noted.status).await {
-                        Err(error)
-                    } else {
-                        // one of the same name that came after it is not meant
-                        let mut patch = status_patch(&noted.status);
-                        patch["metadata"] = json!({"uid": uid});
-                        api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
-                    };
-                    match done {
-                        Ok(()) if noted.gone => return,
-                        Ok(()) => Some(noted.again),
-                        Err(error) => Some(self.trouble(name, &error)),
-                    }
-                }
-            };
-            if object.annotations().contains_key(keys::REFRESH) {
-                self.refreshed(&api, &object).await;
-            }
-            match again {
-                None => wakes.change.notified().await,
-                Some(again) => tokio::select! {
-                    () = tokio::time::sleep(again) => {}
-                    () = wakes.change.notified() => {}
-                    () = wakes.attention.notified() => tokio::time::sleep(SETTLE).await,
-                },
-            }
+    async fn look(&self, object: DynamicObject) -> Result<Seen, Unseen> {
+        let machine = serde_json::from_value(serde_json::to_value(&object)?)?;
+        Ok(Seen { object, machine })
+    }
+
+    fn step(&self, seen: &Seen) -> Option<Doing> {
+        match step(&seen.machine) {
+            Step::Call(call) => Some(Doing::Call(call)),
+            Step::Release => Some(Doing::Release),
+            Step::Rest => seen.object.annotations().contains_key(keys::REFRESH).then_some(Doing::Refreshed),
         }
+    }
+
+    async fn call(&self, seen: &Seen, doing: &Doing) -> Option<Answer> {
+        match doing {
+            Doing::Call(call) => Some(self.ask(&seen.machine.spec.candidate.provider, call).await),
+            Doing::Release | Doing::Refreshed => None,
+        }
+    }
+
+    async fn note(&self, seen: &Seen, doing: &Doing, answer: Option<Answer>) -> kube::Result<Next> {
+        let next = match (doing, answer) {
+            (Doing::Call(call), Some(answer)) => {
+                let noted = answered(&seen.machine, call, &answer, clock::now());
+                self.write(seen, &noted).await?;
+                Next::After(noted.again.try_into().unwrap_or_default())
+            }
+            (Doing::Release, _) => {
+                self.release(seen).await?;
+                return Ok(Next::AwaitChange);
+            }
+            (Doing::Call(_) | Doing::Refreshed, _) => Next::AwaitChange,
+        };
+        if seen.object.annotations().contains_key(keys::REFRESH) {
+            self.refreshed(&seen.object).await;
+        }
+        Ok(next)
+    }
+}
+
+impl Machines {
+    fn of(&self, seen: &Seen) -> Api<DynamicObject> {
+        self.within(&seen.object)
+    }
+
+    /// The Machines of an object's namespace.
+    fn within(&self, object: &DynamicObject) -> Api<DynamicObject> {
+        let namespace = object.namespace().unwrap_or_default();
+        Api::namespaced_with(self.client.clone(), &namespace, &resource(&machine_gvk()))
+    }
+
+    /// Writes what an answer means, and lets the object go where nothing is left of the machine.
+    async fn write(&self, seen: &Seen, noted: &Noted) -> kube::Result<()> {
+        let machine = &seen.machine;
+        if noted.gone {
+            return self.release(seen).await;
+        }
+        if noted.status == machine.status {
+            return Ok(());
+        }
+        self.note_loss(machine, &noted.status).await?;
+        // one of the same name that came after it is not meant
+        let mut patch = status_patch(&noted.status);
+        patch["metadata"] = json!({"uid": token(machine)});
+        let (name, params) = (seen.object.name_any(), PatchParams::default());
+        self.of(seen).patch_status(&name, &params, &Patch::Merge(patch)).await.map(drop)
     }
 
     /// Takes away the annotation that asked how the machine is, unless somebody has asked once more.
-    async fn refreshed(&self, api: &Api<DynamicObject>, object: &DynamicObject) {
-        let name = object.name_any();
+    async fn refreshed(&self, object: &DynamicObject) {
+        let (api, name) = (self.within(object), object.name_any());
         let asked = object.annotations().get(keys::REFRESH);
         let now = match api.get_opt(&name).await {
             Ok(Some(now)) if now.annotations().get(keys::REFRESH) == asked => now,
@@ -218,16 +214,13 @@ impl MachineController {
         }
     }
 
-    fn trouble(&self, name: &str, error: &kube::Error) -> Duration {
-        tracing::warn!(%error, machine = name, "cannot note what became of a machine; trying again");
-        API_RETRY
-    }
-
     async fn ask(&self, provider: &str, call: &Call) -> Answer {
-        let Some(provider) = self.providers.get(provider) else {
-            let known: Vec<&str> = self.providers.keys().map(String::as_str).collect();
-            let what = format!("there is no provider {provider} here; there are: {}", known.join(", "));
-            return Err(Failure::new(Fate::GiveUp, what));
+        let provider = match &self.whose {
+            Whose::One(provider) => provider,
+            Whose::NotHere(known) => {
+                let what = format!("there is no provider {provider} here; there are: {}", known.join(", "));
+                return Err(Failure::new(Fate::GiveUp, what));
+            }
         };
         let answer = async {
             match call {
@@ -248,7 +241,7 @@ impl MachineController {
     }
 
     fn nodes(&self) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node")))
+        Api::all_with(self.client.clone(), &resource(&Gvk::new("", "v1", "Node")))
     }
 
     /// The machine's Node; not another machine's of that name.
@@ -286,9 +279,9 @@ impl MachineController {
     }
 
     /// Removes the machine's Node, then the finalizer: the object goes last.
-    async fn release(&self, api: &Api<DynamicObject>, object: &DynamicObject, machine: &Machine) -> kube::Result<()> {
-        let nodes = self.nodes();
-        if let Some(node) = self.node(machine).await? {
+    async fn release(&self, seen: &Seen) -> kube::Result<()> {
+        let (nodes, object) = (self.nodes(), &seen.object);
+        if let Some(node) = self.node(&seen.machine).await? {
             let gone = nodes.delete(&node.name_any(), &kube::api::DeleteParams::default()).await;
             if let Err(error) = gone
                 && !is_status(&error, 404)
@@ -298,16 +291,17 @@ impl MachineController {
         }
         let left: Vec<&String> = object.finalizers().iter().filter(|held| *held != keys::LEDGER).collect();
         let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": left}});
-        match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        match self.of(seen).patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Err(error) if !is_status(&error, 404) => Err(error),
             _ => Ok(()),
         }
     }
 
     /// Ends machines that no object stands for, now and ever after.
-    async fn sweep(&self, provider: Arc<dyn Provider>) {
+    async fn sweep(&self) {
+        let Whose::One(provider) = &self.whose else { return };
         loop {
-            match self.orphans(&*provider).await {
+            match self.orphans(&**provider).await {
                 Ok(orphans) => {
                     for orphan in orphans {
                         tracing::warn!(
@@ -334,7 +328,7 @@ impl MachineController {
         if listed.is_empty() {
             return Ok(Vec::new());
         }
-        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &Self::resource());
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(&machine_gvk()));
         let objects = futures::stream::once(async move { all.list(&ListParams::default()).await });
         let objects: Vec<_> = objects.try_collect::<Vec<_>>().await.map_err(|error| error.to_string())?;
         let machines: Result<Vec<Machine>, _> = objects

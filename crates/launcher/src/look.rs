@@ -9,7 +9,7 @@ use serde_json::Value;
 use sky::value::Value as Field;
 use sky::{File, Given, Reader, Task};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long what was seen counts.
@@ -21,6 +21,14 @@ pub struct Eyes {
     client: Client,
     settings: Arc<Settings>,
     last: Arc<Mutex<Option<Seen>>>,
+    /// The price lists that were read last: they are large.
+    lists: Arc<Mutex<Option<Lists>>>,
+}
+
+struct Lists {
+    folder: PathBuf,
+    at: Instant,
+    read: Arc<Catalogue>,
 }
 
 struct Seen {
@@ -50,7 +58,7 @@ impl Asked {
 impl Eyes {
     /// Those of a control plane.
     pub fn new(client: Client, settings: Settings) -> Self {
-        Self { client, settings: Arc::new(settings), last: Arc::default() }
+        Self { client, settings: Arc::new(settings), last: Arc::default(), lists: Arc::default() }
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -66,8 +74,24 @@ impl Eyes {
             "" => (self.settings.home.join(offers::CATALOGUE), false),
             named => (PathBuf::from(named), true),
         };
-        let read = tokio::task::spawn_blocking(move || offers::read_catalogue(&folder, is_named)).await;
-        read.map_err(|error| ended(&error))?.map(Arc::new)
+        let counts = |lists: &&Lists| lists.folder == folder && lists.at.elapsed() < SEEN_FOR;
+        if let Some(lists) = self.lists().as_ref().filter(counts) {
+            return Ok(lists.read.clone());
+        }
+        let named = folder.clone();
+        let read = tokio::task::spawn_blocking(move || offers::read_catalogue(&named, is_named)).await;
+        let read = read.map_err(|error| ended(&error))?.map(Arc::new)?;
+        *self.lists() = Some(Lists { folder, at: Instant::now(), read: read.clone() });
+        Ok(read)
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Option<Lists>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back the memory of price lists that do not count any more.
+    pub(crate) fn forget(&self) {
+        self.lists().take_if(|lists| lists.at.elapsed() >= SEEN_FOR);
     }
 
     /// What is at hand for a task that a client describes.

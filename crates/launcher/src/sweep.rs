@@ -23,6 +23,7 @@ impl Launcher {
             if let Err(error) = self.sweep_once().await {
                 tracing::warn!(%error, "cannot remove what launches have left; trying again");
             }
+            self.eyes.forget();
             tokio::time::sleep(EVERY).await;
         }
     }

@@ -1,25 +1,31 @@
 //! The steps of a launch that touch the world.
 
-use crate::{Kept, Trouble};
+use crate::effects::Trouble;
+use crate::{Launcher, typed};
 use api::object;
-use api::sky::{Cluster, ClusterNode, Launch, LaunchFiles, Place, WhenSetUp, cluster_gvk, keys};
+use api::sky::{
+    Cluster, ClusterNode, Launch, LaunchFiles, LaunchStatus, Place, WhenSetUp, cluster_gvk, keys, launch_gvk,
+    machine_gvk,
+};
 use files::{Digest, Store, Tree, here, there};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use managed::jobs::Job as Submitted;
+use managed::jobs::{Job as Submitted, jobs};
 use managed::launch::fit::Size;
 use managed::launch::job::{Job, Setup};
 use managed::launch::{self, By, Refused, step};
-use placement::Catalogue;
+use managed::names::object_name;
 use serde_json::{Value, json};
 use sky::Task;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a launch tells how many bytes of its files were sent.
 const TOLD: Duration = Duration::from_secs(1);
+/// How often the autostop time of a cluster is put off while files are sent to it.
+const HOLD_AGAIN: Duration = step::RENEWED.unsigned_abs();
 
 fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
@@ -42,11 +48,69 @@ pub(crate) fn ended(error: &tokio::task::JoinError) -> String {
     format!("a thread of the control plane has ended: {error}")
 }
 
-impl Kept<'_> {
-    /// The price lists that the launch names, or those of the control plane.
-    pub(crate) async fn catalogue(&self, launch: &Launch) -> Result<Arc<Catalogue>, Trouble> {
-        let read = || async { self.launcher.eyes.catalogue(&launch.spec.catalog).await.map_err(Trouble::Fails) };
-        self.catalogue.get_or_try_init(read).await.cloned()
+/// One Launch.
+pub(crate) struct Kept<'a> {
+    launcher: &'a Launcher,
+    namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Kept<'a> {
+    pub(crate) fn new(launcher: &'a Launcher, launch: &'a Launch) -> Self {
+        let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+        Self { launcher, namespace: text(&launch.metadata.namespace), name: text(&launch.metadata.name) }
+    }
+
+    fn api(&self, gvk: &object::Gvk) -> kube::Api<DynamicObject> {
+        crate::api(&self.launcher.client, self.namespace, gvk)
+    }
+
+    fn core(&self, kind: &str) -> kube::Api<DynamicObject> {
+        self.api(&object::Gvk::new("", "v1", kind))
+    }
+
+    fn machines(&self) -> kube::Api<DynamicObject> {
+        self.api(&machine_gvk())
+    }
+
+    /// The Cluster of the launch's name.
+    pub(crate) async fn cluster(&self, launch: &Launch) -> Result<Option<(Value, Cluster)>, Trouble> {
+        let name = object_name(&launch.spec.cluster);
+        let found = self.api(&cluster_gvk()).get_opt(&name).await?;
+        let unreadable = |error| Trouble::Fails(format!("cluster {name} cannot be read: {error}"));
+        found.as_ref().map(typed).transpose().map_err(unreadable)
+    }
+
+    pub(crate) async fn jobs(&self, launch: &Launch) -> Result<Vec<Submitted>, Trouble> {
+        let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, object_name(&launch.spec.cluster)));
+        let list = self.api(&::api::jobset::gvk()).list(&wanted).await?;
+        let values: Vec<Value> = list.iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
+        Ok(jobs(&values))
+    }
+
+    /// Writes a status, unless it is there.
+    pub(crate) async fn note(&self, launch: &Launch, status: &LaunchStatus) -> kube::Result<()> {
+        if *status == launch.status {
+            return Ok(());
+        }
+        // fields that are at their default are taken away
+        let mut body = serde_json::to_value(&launch.status).unwrap_or_default();
+        body.as_object_mut().into_iter().flatten().for_each(|(_, value)| *value = Value::Null);
+        let fresh = serde_json::to_value(status).unwrap_or_default();
+        for (name, value) in fresh.as_object().into_iter().flatten() {
+            body[name] = value.clone();
+        }
+        let patch = json!({"metadata": {"uid": launch.metadata.uid}, "status": body});
+        self.api(&launch_gvk()).patch_status(self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// Puts off the time at which the cluster of a launch that is under way would stop by itself.
+    pub(crate) async fn hold(&self, launch: &Launch) -> Result<(), Trouble> {
+        let Some(held) = step::held(launch, Timestamp::now()) else { return Ok(()) };
+        let patch = json!({"metadata": {"uid": launch.status.cluster_uid}, "spec": {"autostop": held}});
+        let name = object_name(&launch.spec.cluster);
+        unless_gone(self.api(&cluster_gvk()).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await)?;
+        Ok(())
     }
 
     /// What each machine of a cluster has at least.
@@ -64,9 +128,9 @@ impl Kept<'_> {
     }
 
     /// Looks for places, and creates the Cluster.
-    pub(crate) async fn place(&self, launch: &Launch, task: &mut Task) -> Result<(), Trouble> {
-        let eyes = &self.launcher.eyes;
-        let catalogue = self.catalogue(launch).await?;
+    pub(crate) async fn place(&self, launch: &Launch, mut task: Task) -> Result<(), Trouble> {
+        let (eyes, task) = (&self.launcher.eyes, &mut task);
+        let catalogue = eyes.catalogue(&launch.spec.catalog).await.map_err(Trouble::Fails)?;
         let at_hand =
             eyes.look(self.namespace, task, &launch.spec.settings, &catalogue).await.map_err(Trouble::Fails)?;
         let folder = eyes.settings().home.join(offers::CATALOGUE);
@@ -138,18 +202,22 @@ impl Kept<'_> {
             many => format!("{many} machines"),
         };
         let mut sends = std::pin::pin!(sends);
-        let mut told = launch.clone();
+        let (mut told, mut held) = (launch.clone(), Instant::now());
         loop {
             tokio::select! {
                 done = &mut sends => return done,
                 () = tokio::time::sleep(TOLD) => {
                     let read = files::size_shown(store.bytes_read());
-                    let status = api::sky::LaunchStatus {
+                    let status = LaunchStatus {
                         message: format!("Sending files to {machines}: {read} so far."),
                         ..told.status.clone()
                     };
                     self.note(&told, &status).await?;
                     told.status = status;
+                    if held.elapsed() >= HOLD_AGAIN {
+                        self.hold(launch).await?;
+                        held = Instant::now();
+                    }
                 }
             }
         }

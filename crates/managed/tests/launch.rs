@@ -65,7 +65,7 @@ impl World {
             now: Timestamp::UNIX_EPOCH,
         };
         let note: Option<LaunchStatus> = match step(&seen) {
-            Step::Rest => None,
+            Step::Rest | Step::Hold => None,
             Step::Wait(status) | Step::Note(status) => Some(status),
             Step::Place => {
                 self.make_cluster();

@@ -29,25 +29,43 @@ pub enum Lane {
 }
 
 /// Bounded by the number of objects: a key is ready at most once and has at most one timer.
-#[derive(Debug, Default)]
-pub struct Queue {
+#[derive(Debug)]
+pub struct Queue<K = Target> {
     /// With the time since when.
-    changed: VecDeque<(Target, Duration)>,
+    changed: VecDeque<(K, Duration)>,
     /// The same. Keys that have changed since they were listed stay here and are passed over.
-    listed: VecDeque<(Target, Duration)>,
+    listed: VecDeque<(K, Duration)>,
     /// How many were ever made ready, and how many were handed out.
     adds: u64,
     pops: u64,
-    queued: BTreeMap<Target, Lane>,
-    working: BTreeSet<Target>,
+    queued: BTreeMap<K, Lane>,
+    working: BTreeSet<K>,
     /// Woken while a worker had it: ready again once that worker is done.
-    again: BTreeSet<Target>,
-    timers: BTreeMap<Target, Duration>,
-    by_time: BTreeSet<(Duration, Target)>,
-    failures: BTreeMap<Target, u32>,
+    again: BTreeSet<K>,
+    timers: BTreeMap<K, Duration>,
+    by_time: BTreeSet<(Duration, K)>,
+    failures: BTreeMap<K, u32>,
     /// Not to be looked at before this time, even if a change wakes it: after a bug of ours, where a server asked us to wait, or
     /// while it rests.
-    barred: BTreeMap<Target, Duration>,
+    barred: BTreeMap<K, Duration>,
+}
+
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Self {
+            changed: VecDeque::new(),
+            listed: VecDeque::new(),
+            adds: 0,
+            pops: 0,
+            queued: BTreeMap::new(),
+            working: BTreeSet::new(),
+            again: BTreeSet::new(),
+            timers: BTreeMap::new(),
+            by_time: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            barred: BTreeMap::new(),
+        }
+    }
 }
 
 /// How a look at an object ended, and in how long it is looked at again at the latest.
@@ -61,14 +79,14 @@ pub enum Settled {
     Failed(Duration),
 }
 
-impl Queue {
+impl<K: Ord + Clone> Queue<K> {
     /// Makes the key ready: something has changed.
-    pub fn add(&mut self, target: Target, now: Duration) {
+    pub fn add(&mut self, target: K, now: Duration) {
         self.add_to(Lane::Changed, target, now);
     }
 
     /// Makes the key ready, in a lane.
-    pub fn add_to(&mut self, lane: Lane, target: Target, now: Duration) {
+    pub fn add_to(&mut self, lane: Lane, target: K, now: Duration) {
         if let Some(at) = self.barred.get(&target).copied() {
             if at > now {
                 return self.add_at(target, at);
@@ -92,7 +110,7 @@ impl Queue {
     }
 
     /// Makes the key ready at a time; of several times the first counts.
-    pub fn add_at(&mut self, target: Target, at: Duration) {
+    pub fn add_at(&mut self, target: K, at: Duration) {
         match self.timers.get(&target).copied() {
             Some(earlier) if earlier <= at => return,
             Some(later) => {
@@ -105,7 +123,7 @@ impl Queue {
     }
 
     /// Makes the key ready after the backoff that its failures in a row have earned; returns that backoff.
-    pub fn add_backoff(&mut self, target: Target, now: Duration) -> Duration {
+    pub fn add_backoff(&mut self, target: K, now: Duration) -> Duration {
         let failures = self.failures.entry(target.clone()).or_default();
         let delay = BACKOFF_MIN.saturating_mul(1 << (*failures).min(20)).min(BACKOFF_MAX);
         *failures = failures.saturating_add(1);
@@ -115,20 +133,20 @@ impl Queue {
 
     /// As [`Queue::add_backoff`]; and no change of anything wakes the key before. For what fails by a bug of ours, which each
     /// look would meet again.
-    pub fn bar(&mut self, target: Target, now: Duration) -> Duration {
+    pub fn bar(&mut self, target: K, now: Duration) -> Duration {
         let delay = self.add_backoff(target.clone(), now);
         self.barred.insert(target, now.saturating_add(delay));
         delay
     }
 
     /// Ends the series of failures.
-    pub fn succeeded(&mut self, target: &Target) {
+    pub fn succeeded(&mut self, target: &K) {
         self.failures.remove(target);
         self.barred.remove(target);
     }
 
     /// Takes in how a decision was carried out and when it wants to be looked at again.
-    pub fn settle(&mut self, target: &Target, outcome: &Outcome, next: Next, now: Duration) -> Settled {
+    pub fn settle(&mut self, target: &K, outcome: &Outcome, next: Next, now: Duration) -> Settled {
         let asked = match next {
             Next::After(delay) => Some(Duration::try_from(delay).unwrap_or(Duration::ZERO)),
             Next::AwaitChange | Next::Backoff => None,
@@ -166,12 +184,12 @@ impl Queue {
     }
 
     /// The next ready key, and how long it was ready. It must be given back with [`Queue::done`].
-    pub fn pop(&mut self, now: Duration) -> Option<(Target, Duration)> {
+    pub fn pop(&mut self, now: Duration) -> Option<(K, Duration)> {
         self.pop_from(true, now).map(|(target, waited, _)| (target, waited))
     }
 
     /// The same, with its lane; without `listed` only of what has changed.
-    pub fn pop_from(&mut self, listed: bool, now: Duration) -> Option<(Target, Duration, Lane)> {
+    pub fn pop_from(&mut self, listed: bool, now: Duration) -> Option<(K, Duration, Lane)> {
         while self.by_time.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, target)) = self.by_time.pop_first() else { break };
             self.timers.remove(&target);
@@ -188,7 +206,7 @@ impl Queue {
         Some((target, now.saturating_sub(since), lane))
     }
 
-    fn pop_listed(&mut self) -> Option<(Target, Duration)> {
+    fn pop_listed(&mut self) -> Option<(K, Duration)> {
         while let Some((target, since)) = self.listed.pop_front() {
             if self.queued.get(&target) == Some(&Lane::Listed) {
                 return Some((target, since));
@@ -199,7 +217,7 @@ impl Queue {
 
     /// A worker is through with the key, and no change of anything wakes it before it has rested so long: what comes in a burst is
     /// looked at together. True where it was woken meanwhile: it is ready again, or will be once it has rested.
-    pub fn done(&mut self, target: &Target, now: Duration, rest: Duration) -> bool {
+    pub fn done(&mut self, target: &K, now: Duration, rest: Duration) -> bool {
         self.working.remove(target);
         if !rest.is_zero() {
             // those whose time has come bar nothing: objects that are gone leave none behind

@@ -193,5 +193,5 @@ pub fn controller(
     let door = Arc::new(Door { client: client.clone(), home: home.to_owned(), api_server });
     let providers =
         [local, by_ssh(home, api_server, door.clone(), attention.clone())?, in_pods(home, door, attention.clone())?];
-    Ok(MachineController::new(client.clone(), providers, attention))
+    Ok(MachineController::new(client.clone(), providers, &attention))
 }

@@ -27,6 +27,8 @@ struct Crd {
     status: bool,
     /// Name, type, path, and priority of each column that `kubectl get` prints.
     columns: &'static [Column],
+    /// JSON paths by which field selectors can select.
+    selectable: &'static [&'static str],
     /// Annotation that Kubernetes demands of groups under k8s.io.
     approved: Option<&'static str>,
 }
@@ -134,6 +136,7 @@ fn trainer_crd(kind: Kind, status: bool, columns: &'static [Column]) -> Crd {
         namespaced: kind.is_namespaced(),
         status,
         columns,
+        selectable: &[],
         approved: None,
     }
 }
@@ -148,6 +151,7 @@ fn sky_crd(kind: &'static str, plural: &'static str, columns: &'static [Column])
         namespaced: true,
         status: true,
         columns,
+        selectable: &[],
         approved: None,
     }
 }
@@ -171,6 +175,7 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
                 namespaced: true,
                 status: true,
                 columns: JOBSET_COLUMNS,
+                selectable: &[],
                 approved: None,
             },
             object::<jobset::JobSet>(types)?,
@@ -185,12 +190,16 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
                 namespaced: true,
                 status: true,
                 columns: &[],
+                selectable: &[],
                 approved: None,
             },
             object::<mpi::MpiJob>(types)?,
         ),
         (sky_crd("Cluster", "clusters", CLUSTER_COLUMNS), object::<sky::Cluster>(types)?),
-        (sky_crd("Machine", "machines", MACHINE_COLUMNS), object::<sky::Machine>(types)?),
+        (
+            Crd { selectable: &[".spec.candidate.provider"], ..sky_crd("Machine", "machines", MACHINE_COLUMNS) },
+            object::<sky::Machine>(types)?,
+        ),
         (sky_crd("Launch", "launches", LAUNCH_COLUMNS), object::<sky::Launch>(types)?),
         (
             Crd {
@@ -202,6 +211,7 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
                 namespaced: true,
                 status: true,
                 columns: COSCHEDULING_COLUMNS,
+                selectable: &[],
                 approved: Some("https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"),
             },
             object::<coscheduling::PodGroup>(types)?,
@@ -216,6 +226,7 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
                 namespaced: true,
                 status: false,
                 columns: VOLCANO_COLUMNS,
+                selectable: &[],
                 approved: None,
             },
             object::<volcano::PodGroup>(types)?,
@@ -247,6 +258,9 @@ impl Crd {
         });
         if self.status {
             version["subresources"] = json!({"status": {}});
+        }
+        if !self.selectable.is_empty() {
+            version["selectableFields"] = self.selectable.iter().map(|path| json!({"jsonPath": path})).collect();
         }
         if !self.columns.is_empty() {
             version["additionalPrinterColumns"] = self.columns.iter().map(Column::render).collect();

@@ -8,16 +8,15 @@ use super::fit::{Size, fits};
 use crate::jobs::{Job, is_set_up};
 use api::object;
 use api::sky::{Autostop, Cluster, ClusterPhase, Launch, LaunchPhase, LaunchStatus, Power, WhenSetUp, keys};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sky::task::Task;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// While a launch makes machines and sends files, idleness counts from this many seconds later on.
 const HELD: i64 = 30 * 60;
 /// How often that time is put off while the launch goes on.
-pub const RENEWED: Duration = Duration::from_secs(600);
+pub const RENEWED: SignedDuration = SignedDuration::from_mins(10);
 
 /// What there is.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +40,8 @@ pub enum Step {
     Rest,
     /// Nothing until the launch or its cluster changes. The status says what is waited for.
     Wait(LaunchStatus),
+    /// Put off the time at which the Cluster would stop by itself ([`held`]).
+    Hold,
     /// Look for places, and make a Cluster of the launch's name.
     Place,
     /// Patch the Cluster so that it comes up, delete those of its Machines that are lost, and note that the launch is about it ([`taken`]).
@@ -220,6 +221,7 @@ pub fn skipped(shown: &str, phase: ClusterPhase, operation: &str) -> Refused {
 fn provisioning(seen: &Seen<'_>, cluster: &Cluster) -> Step {
     let launch = seen.launch;
     match coming(&launch.spec.cluster, cluster, launch.status.cluster_generation) {
+        Coming::Waits(_) if is_due(launch, cluster, seen.now) => Step::Hold,
         Coming::Waits(message) => waits(launch, message),
         Coming::Never(why) => fail(seen, &why),
         Coming::Up if launch.spec.files.is_empty() => next(launch, LaunchPhase::Submitting),
@@ -317,6 +319,15 @@ pub fn held_until(now: Timestamp) -> Timestamp {
     api::time::later_secs(now, HELD)
 }
 
+/// Whether it is time to put off the time at which a cluster would stop by itself, if the launch and the cluster have one.
+fn is_due(launch: &Launch, cluster: &Cluster, now: Timestamp) -> bool {
+    if launch.spec.autostop.is_none() {
+        return false;
+    }
+    let since = cluster.spec.autostop.as_ref().and_then(|set| set.since.parse::<Timestamp>().ok());
+    since.is_some_and(|since| since < api::time::later(held_until(now), -RENEWED))
+}
+
 /// When the cluster stops by itself once the job was submitted: idleness counts from now on.
 pub fn set(launch: &Launch, now: Timestamp) -> Option<Value> {
     launch.spec.autostop.as_ref().map(|set| autostop(set, now))
@@ -335,5 +346,23 @@ mod tests {
         let held = held(&launch, now).unwrap();
         assert_eq!(held, json!({"idleMinutes": 0, "down": true, "since": "1970-01-01T00:30:00Z"}));
         assert_eq!(set(&launch, now).unwrap()["since"], "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn what_is_held_is_put_off_when_it_is_due() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut launch = Launch::default();
+        let mut cluster = Cluster::default();
+        let at = |minutes: i64| {
+            Some(Autostop { since: api::time::later_secs(now, 60 * minutes).to_string(), ..Autostop::default() })
+        };
+        cluster.spec.autostop = at(5);
+        assert!(!is_due(&launch, &cluster, now), "the launch sets none");
+        launch.spec.autostop = at(0);
+        assert!(is_due(&launch, &cluster, now));
+        cluster.spec.autostop = at(25);
+        assert!(!is_due(&launch, &cluster, now));
+        cluster.spec.autostop = None;
+        assert!(!is_due(&launch, &cluster, now), "somebody took it away");
     }
 }

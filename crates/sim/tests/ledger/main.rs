@@ -1,5 +1,5 @@
-//! The ledger of machines, killed at every write and every call: the real controller of clusters and the real controller of machines over a real
-//! API server in memory, and a provider on which things go wrong.
+//! The ledger of machines, killed at every write and every call: the real controllers of launches, clusters and machines over a real API server
+//! in memory, and a provider on which things go wrong.
 //!
 //! Each scenario is run once, and its writes to the API server and calls of the provider are counted. Then it is run once more for each of
 //! them, with the control plane killed right before it, and right after it before it hears of it; the next control plane starts a second
@@ -25,6 +25,12 @@ use world::{Scene, Wish};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scenario {
     Launch,
+    /// A Launch is created: it makes the cluster and submits one job.
+    Launched,
+    /// A Launch is created on a cluster that is stopped.
+    LaunchedAgain,
+    /// As `sky down` ends a cluster that is being launched.
+    DownDuringLaunched,
     Stop,
     Start,
     Autostop,
@@ -33,19 +39,22 @@ enum Scenario {
     DownDuringLaunch,
 }
 
-use Scenario::{Autostop, AutostopDown, Down, DownDuringLaunch, Launch, Start, Stop};
+use Scenario::{
+    Autostop, AutostopDown, Down, DownDuringLaunch, DownDuringLaunched, Launch, Launched, LaunchedAgain, Start, Stop,
+};
 
-const ALL: [Scenario; 7] = [Launch, Stop, Start, Autostop, AutostopDown, Down, DownDuringLaunch];
+const ALL: [Scenario; 10] =
+    [Launch, Launched, LaunchedAgain, DownDuringLaunched, Stop, Start, Autostop, AutostopDown, Down, DownDuringLaunch];
 
 impl Scenario {
     /// What leads up to it: nothing goes wrong there.
     async fn prepare(self, scene: &mut Scene) -> Result<(), String> {
-        if matches!(self, Launch | DownDuringLaunch) {
+        if matches!(self, Launch | DownDuringLaunch | Launched | DownDuringLaunched) {
             return Ok(());
         }
         scene.launch(2).await;
         scene.settle(Wish::Up).await?;
-        if self == Start {
+        if matches!(self, Start | LaunchedAgain) {
             scene.set(json!({"power": "Stopped"})).await;
             scene.settle(Wish::Stopped).await?;
         }
@@ -57,6 +66,16 @@ impl Scenario {
             Launch => {
                 scene.launch(2).await;
                 Wish::Up
+            }
+            Launched | LaunchedAgain => {
+                scene.sky_launch().await;
+                Wish::Launched
+            }
+            DownDuringLaunched => {
+                scene.sky_launch().await;
+                sleep(Duration::from_millis(50)).await;
+                scene.sky_down().await;
+                Wish::Gone
             }
             Stop => {
                 scene.set(json!({"power": "Stopped"})).await;
@@ -110,7 +129,7 @@ fn run(
         points.count(false);
         let done = points.done();
         scene.end().await?;
-        if scene.cloud.made() == 0 && scenario != DownDuringLaunch {
+        if scene.cloud.made() == 0 && !matches!(scenario, DownDuringLaunch | DownDuringLaunched) {
             return Err("no machine was made: nothing was tried".into());
         }
         Ok((done, points.killed()))
@@ -180,6 +199,7 @@ fn planted_bugs_are_found() {
         (Bug::NoSweep, DownDuringLaunch, true),
         (Bug::TwinsLive, Launch, true),
         (Bug::AbsenceIsLoss, Launch, true),
+        (Bug::JobUnseen, Launched, false),
     ];
     for (bug, scenario, wants_storm) in bugs {
         let storms = if wants_storm { 1..40_u64 } else { 0..1 };

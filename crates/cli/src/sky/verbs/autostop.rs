@@ -72,7 +72,7 @@ pub(super) async fn holding<T>(sky: &Sky, name: &str, autostop: Option<&Value>, 
     loop {
         tokio::select! {
             done = &mut work => return done,
-            () = tokio::time::sleep(RENEWED) => {
+            () = tokio::time::sleep(RENEWED.unsigned_abs()) => {
                 // where it fails, the next one comes early enough
                 if let Err(error) = sky.patch(name, json!({"spec": {"autostop": held(autostop)}})).await {
                     tracing::debug!(%error, "cannot renew the time of the autostop setting");
