@@ -73,12 +73,16 @@ impl World {
             }
             Step::Take { patch, is_set_up } => {
                 let object = self.cluster.as_mut().unwrap();
+                for (name, value) in patch["spec"].as_object().into_iter().flatten() {
+                    object["spec"][name] = value.clone();
+                }
                 if patch != json!({}) {
                     object["metadata"]["generation"] = (object["metadata"]["generation"].as_i64().unwrap() + 1).into();
                 }
                 Some(taken(&launch, object, is_set_up))
             }
             Step::Send => Some(sent(&launch)),
+            Step::Submit if self.task.run.is_none() => Some(submitted(&launch, 0, Timestamp::UNIX_EPOCH)),
             Step::Submit => {
                 let (object, read) = (cluster.as_ref().unwrap(), read.as_ref().unwrap());
                 let setup = job::Setup::As(String::new());
@@ -218,6 +222,32 @@ fn an_exec_needs_a_cluster_that_is_up() {
 }
 
 #[test]
+fn a_start_makes_no_cluster_and_submits_no_job() {
+    for (has_cluster, fails) in [(true, false), (true, true), (false, false)] {
+        let mut world = World::new(task("num_nodes: 1"));
+        let spec = &mut world.launch.as_mut().unwrap().spec;
+        (spec.start, spec.retry_until_up, spec.files) = (true, true, Vec::new());
+        if has_cluster {
+            world.make_cluster();
+            world.cluster.as_mut().unwrap()["spec"]["power"] = "Stopped".into();
+        }
+        for _ in 0..8 {
+            world.look(false);
+            world.provider(fails);
+        }
+        let (status, made) = (world.launch.as_ref().unwrap().status.clone(), world.made);
+        let wanted = if has_cluster && !fails { LaunchPhase::Succeeded } else { LaunchPhase::Failed };
+        assert_eq!((status.phase, status.job, made), (wanted, 0, usize::from(has_cluster)), "{}", status.message);
+        assert!(world.jobs().is_empty());
+        let spec = world.cluster.as_ref().map(|cluster| cluster["spec"].clone()).unwrap_or_default();
+        assert!(
+            wanted == LaunchPhase::Failed || (spec["power"] == "Running" && spec["retryUntilUp"] == true),
+            "{spec}"
+        );
+    }
+}
+
+#[test]
 fn the_last_launch_of_a_cluster_stays() {
     let launch = |cluster: &str, ended: i64| {
         let mut launch = Launch::default();
@@ -226,11 +256,13 @@ fn the_last_launch_of_a_cluster_stays() {
         launch.status.ended_at = Timestamp::from_second(ended).unwrap().to_string();
         launch
     };
-    let all = [launch("a", 1), launch("a", 5), launch("gone", 1), launch("gone", 9_900)];
+    let mut started = launch("a", 7);
+    started.spec.start = true;
+    let all = [launch("a", 1), launch("a", 5), launch("gone", 1), launch("gone", 9_900), started];
     let clusters: BTreeSet<String> = ["a".to_owned()].into();
     let left: Vec<bool> =
         all.iter().map(|one| is_left(one, &all, &clusters, Timestamp::from_second(10_000).unwrap())).collect();
-    assert_eq!(left, [true, false, true, false]);
+    assert_eq!(left, [true, false, true, false, true]);
     let under_way = Launch::default();
     assert!(!is_left(&under_way, &all, &clusters, Timestamp::from_second(10_000).unwrap()));
 }

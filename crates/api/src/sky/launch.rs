@@ -48,6 +48,9 @@ pub struct LaunchSpec {
     /// Whether the cluster must be there and up. Default: false; it is made or started.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_existing: bool,
+    /// Whether the cluster must be there. It is started if it is not up. Default: false; it is made.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub start: bool,
     /// Whether the task's `setup` runs before its job. Default: Always.
     #[serde(default, skip_serializing_if = "is_default")]
     pub setup: WhenSetUp,
@@ -60,7 +63,7 @@ pub struct LaunchSpec {
     /// Whether the cluster is not to stop by itself any more. Default: as it is.
     #[serde(default, skip_serializing_if = "is_default")]
     pub no_autostop: bool,
-    /// Whether a new cluster tries all places again where none had capacity. Default: false.
+    /// Whether the cluster tries all places again if none had capacity. Default: as it is; a new one does not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub retry_until_up: bool,
     /// Settings of this launch that go before those of the control plane's `~/.sky/config.yaml`.

@@ -13,7 +13,7 @@ use files::send::{Known, SendError};
 use files::{Digest, Progress, Skipped, Source, size_shown};
 use kube::api::{DynamicObject, ListParams, PostParams};
 use managed::launch::fit::Size;
-use managed::launch::step::{self, Coming};
+use managed::launch::step;
 use managed::launch::{self, Refused};
 use managed::names::object_name;
 use placement::Catalogue;
@@ -71,43 +71,6 @@ pub(super) async fn size(sky: &Sky, found: &Found) -> Result<Size, ClientError> 
     };
     let named = listed.iter().filter(|node| node.metadata.name.as_deref().is_some_and(|name| names.contains(&name)));
     Ok(Size::of_cluster(&found.cluster, named.map(|node| Size::allocatable(&node.data["status"]["allocatable"]))))
-}
-
-/// Waits until a cluster is up.
-///
-/// # Errors
-/// It was ended meanwhile, or no place has room for it.
-pub(super) async fn up(sky: &Sky, shown: &str, generation: i64) -> Result<Found, Trouble> {
-    let name = object_name(shown);
-    let mut told = String::new();
-    let came = client::until(sky.clusters(), &name, |object| {
-        let Some(found) = object.and_then(Found::of).filter(|found| !found.is_ending()) else {
-            return Some(Err((step::ended(shown), None)));
-        };
-        match step::coming(shown, &found.cluster, generation) {
-            Coming::Up => Some(Ok(found)),
-            Coming::Never(why) => Some(Err((why, Some(found)))),
-            Coming::Waits(message) => {
-                if message != told && !message.is_empty() {
-                    eprintln!("Waiting: {message}");
-                    message.clone_into(&mut told);
-                }
-                None
-            }
-        }
-    });
-    let (why, left) = match came.await? {
-        Ok(found) => return Ok(found),
-        Err(never) => never,
-    };
-    if let Some(found) = left.filter(|found| step::never_was(&found.cluster))
-        && sky.clusters().delete(&name, &kube::api::DeleteParams::default()).await.is_ok()
-    {
-        let uid = object::uid(&found.object);
-        let is_there = |object: &DynamicObject| object.metadata.uid.as_deref() == Some(uid);
-        client::until(sky.clusters(), &name, |object| (!object.is_some_and(is_there)).then_some(())).await?;
-    }
-    Err(why.into())
 }
 
 /// Sends the working directory and the local files of a task to the control plane, and returns what a launch says of them.

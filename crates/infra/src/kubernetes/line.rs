@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::time::timeout;
@@ -101,16 +102,30 @@ impl crate::kept::Line for Line {
             let _ = sent.await;
             Some(stdin) // it stays open: older servers end the connection with it
         };
-        let all = async {
-            let status = async {
-                Ok(match status {
-                    Some(status) => status.await,
-                    None => None,
-                })
-            };
+        let status = async {
+            match status {
+                Some(status) => status.await,
+                None => None,
+            }
+        };
+        let talk = async {
             let input = async { Ok(input.await) };
-            let (_input, said, complaint, status) = tokio::try_join!(input, read(stdout), read(stderr), status)?;
-            Ok::<_, TooMuch>((status, said, complaint))
+            let (_input, said, complaint) = tokio::try_join!(input, read(stdout), read(stderr))?;
+            Ok((said, complaint))
+        };
+        let all = async {
+            let (mut status, mut talk) = (pin!(status), pin!(talk));
+            tokio::select! {
+                // the connection broke: its streams do not end by themselves then
+                status = &mut status => match status {
+                    None => Ok((None, Vec::new(), Vec::new())),
+                    status => talk.await.map(|(said, complaint)| (status, said, complaint)),
+                },
+                talk = &mut talk => {
+                    let (said, complaint) = talk?;
+                    Ok::<_, TooMuch>((status.await, said, complaint))
+                }
+            }
         };
         let late = |_| Fault::Broken(format!("`{function}` had no answer within {} s", limit.as_secs()));
         let done = timeout(limit, all).await;

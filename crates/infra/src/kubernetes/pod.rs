@@ -278,6 +278,7 @@ mod tests {
             context: "c".into(),
             namespace: "ns".into(),
             goal: Goal::Running,
+            generation: 0,
         }
     }
 

@@ -185,10 +185,9 @@ impl Reach for Pods {
         keeper: &Arc<Keeper<Self>>,
         machine: &Arc<Machine<Self>>,
         record: &mut Record,
-        _: i64,
+        generation: i64,
     ) -> Result<Found, Failure> {
-        if record.goal == Goal::Running {
-            record.goal = Goal::Stopped;
+        if record.wish(Goal::Stopped, generation)? {
             keeper.records.write(record)?;
         }
         let line = keeper.reach.line(record).await.map_err(|fault| fault.failure(&record.id()))?;
@@ -202,10 +201,9 @@ impl Reach for Pods {
         keeper: &Arc<Keeper<Self>>,
         _: &Arc<Machine<Self>>,
         record: &mut Record,
-        _: i64,
+        generation: i64,
     ) -> Result<Next, Failure> {
-        if record.goal == Goal::Stopped {
-            record.goal = Goal::Running;
+        if record.wish(Goal::Running, generation)? {
             keeper.records.write(record)?;
         }
         Ok(if record.goal == Goal::Running { Next::Make(Box::new(record.request())) } else { Next::Up })

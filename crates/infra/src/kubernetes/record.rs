@@ -2,7 +2,7 @@
 
 use crate::kept::{Kept, Who};
 use api::sky::Candidate;
-use managed::provider::{Request, Seen, State};
+use managed::provider::{Failure, Fate, Request, Seen, State};
 use serde::{Deserialize, Serialize};
 
 /// What is to become of a machine.
@@ -25,6 +25,9 @@ pub struct Record {
     pub context: String,
     pub namespace: String,
     pub goal: Goal,
+    /// The Machine's generation at the last wish to stop or start it.
+    #[serde(default)]
+    pub generation: i64,
 }
 
 impl Kept for Record {
@@ -64,7 +67,30 @@ pub fn parts(id: &str) -> Option<(&str, &str, &str)> {
 
 impl Record {
     pub fn of(request: &Request, context: String, namespace: String) -> Self {
-        Self { who: Who::of(request), candidate: request.candidate.clone(), context, namespace, goal: Goal::Running }
+        Self {
+            who: Who::of(request),
+            candidate: request.candidate.clone(),
+            context,
+            namespace,
+            goal: Goal::Running,
+            generation: 0,
+        }
+    }
+
+    /// Takes in a wish: a machine that runs is to be stopped, or a stopped one is to run. Says whether the record has changed.
+    ///
+    /// # Errors
+    /// It is of a control plane that was killed: a later wish has come before it.
+    pub fn wish(&mut self, to: Goal, generation: i64) -> Result<bool, Failure> {
+        if generation < self.generation {
+            let what = format!("wish {generation} comes too late: {} was the last one", self.generation);
+            return Err(Failure::new(Fate::Retry, what));
+        }
+        let before = (self.goal, self.generation);
+        if matches!(self.goal, Goal::Running | Goal::Stopped) {
+            (self.goal, self.generation) = (to, generation);
+        }
+        Ok(before != (self.goal, self.generation))
     }
 
     /// What was asked for.

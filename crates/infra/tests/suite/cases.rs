@@ -41,6 +41,11 @@ pub trait World {
     /// Ends the only machine from outside; gives words that the reason must have.
     fn end(&self) -> &'static str;
 
+    /// Whether a stopped machine keeps its disk. Where it keeps nothing, a machine that was ended outside can be stopped, and started anew.
+    fn keeps_disk(&self) -> bool {
+        true
+    }
+
     /// Whether the outside can be out of reach.
     fn cut(&self, is_cut: bool) -> bool;
 }
@@ -253,8 +258,15 @@ impl Suite<'_> {
         if !why.contains(words) {
             return Err(format!("the reason {why:?} does not say {words:?}"));
         }
-        reason("stop what was ended outside", life.call(&Call::Stop(&handle(Some(&id), 1))))?;
-        reason("start what was ended outside", life.call(&Call::Start(&handle(Some(&id), 2))))?;
+        let (stop, start) = (handle(Some(&id), 1), handle(Some(&id), 2));
+        let (stopped, started) = (life.call(&Call::Stop(&stop)), life.call(&Call::Start(&start)));
+        if world.keeps_disk() {
+            reason("stop what was ended outside", stopped)?;
+            reason("start what was ended outside", started)?;
+        } else {
+            same("stop what was ended outside", state("stop", stopped)?.1, State::Stopped)?;
+            same("start what was ended outside", state("start", started)?.1, State::Running)?;
+        }
         self.gone(&life, &*world)
     }
 
@@ -326,9 +338,10 @@ impl Suite<'_> {
             "stop" => State::Stopped,
             _ => return (is_over, self.gone(&life, &*world)),
         };
+        let there = usize::from(operation != "stop" || world.keeps_disk());
         let says = state(operation, answer)
             .and_then(|(_, state)| same(operation, state, wanted))
-            .and_then(|()| same("machines", world.machines(), 1))
+            .and_then(|()| same("machines", world.machines(), there))
             .and_then(|()| self.gone(&life, &*world));
         (is_over, says)
     }

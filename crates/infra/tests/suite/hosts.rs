@@ -50,7 +50,7 @@ case $trouble in
 esac
 "#;
 
-const NODE: &str = r#"
+pub const NODE: &str = r#"
 data='' stop=''
 while [ $# -gt 0 ]; do
   case $1 in --data) data=$2; shift ;; --stop) stop=1 ;; esac
@@ -72,7 +72,7 @@ pub fn program(folder: &Path) -> PathBuf {
     path
 }
 
-struct Door;
+pub struct Door;
 
 impl Access for Door {
     fn pass<'a>(&'a self, machine: &'a Identity, _: u16) -> BoxFuture<'a, Result<Pass, String>> {

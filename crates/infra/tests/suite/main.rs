@@ -6,9 +6,15 @@ mod cases;
 mod faults;
 mod hosts;
 mod local;
+mod pods;
 
 use cases::{Suite, World};
 use std::process::Command;
+
+/// Troubles come at one of so many calls of a provider; `TRAINYARD_SUITE_STEP` says otherwise (`make soak`: 1).
+fn step(otherwise: usize) -> usize {
+    std::env::var("TRAINYARD_SUITE_STEP").ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
 
 fn here() -> Box<dyn World> {
     Box::new(local::Here::new())
@@ -20,16 +26,16 @@ fn by_ssh() -> Box<dyn World> {
 
 #[test]
 fn machines_of_this_computer() {
-    Suite { make: &here, fault: None, step: 1 }.run().unwrap();
+    Suite { make: &here, fault: None, step: step(1) }.run().unwrap();
 }
 
 /// Runs once more in a process whose PATH begins with the fake `ssh`.
 #[test]
 fn machines_by_ssh() {
     if std::env::var_os("SUITE_SSH").is_some() {
-        Suite { make: &by_ssh, fault: None, step: 4 }.run().unwrap();
+        Suite { make: &by_ssh, fault: None, step: step(6) }.run().unwrap();
         for fault in faults::ALL {
-            let found = Suite { make: &by_ssh, fault: Some(fault), step: 2 }.run();
+            let found = Suite { make: &by_ssh, fault: Some(fault), step: 4 }.run();
             println!("{fault:?}: {found:?}");
             assert!(found.is_err(), "{fault:?} is not found");
         }
@@ -48,11 +54,25 @@ fn machines_by_ssh() {
     assert!(done.status.success(), "{said}");
 }
 
+fn in_pods() -> Box<dyn World> {
+    Box::new(pods::Pods::new())
+}
+
+#[test]
+fn machines_in_pods() {
+    Suite { make: &in_pods, fault: None, step: step(6) }.run().unwrap();
+    for fault in faults::ALL {
+        let found = Suite { make: &in_pods, fault: Some(fault), step: 4 }.run();
+        println!("{fault:?}: {found:?}");
+        assert!(found.is_err(), "{fault:?} is not found");
+    }
+}
+
 #[test]
 fn planted_faults_are_found() {
     // a fault that only silence shows has no place here: a folder always answers
     for fault in faults::ALL.into_iter().filter(|fault| *fault != faults::Fault::SilenceIsLoss) {
-        let found = Suite { make: &here, fault: Some(fault), step: 2 }.run();
+        let found = Suite { make: &here, fault: Some(fault), step: 4 }.run();
         println!("{fault:?}: {found:?}");
         assert!(found.is_err(), "{fault:?} is not found");
     }

@@ -116,7 +116,7 @@ fn pending(seen: &Seen<'_>) -> Step {
     let Seen { launch, task, cluster, size, .. } = *seen;
     let shown = &launch.spec.cluster;
     let Some((object, read)) = cluster.filter(|(object, _)| !object::is_terminating(object)) else {
-        if launch.spec.on_existing {
+        if launch.spec.on_existing || launch.spec.start {
             let why = Refused::new("sky.exceptions.ClusterDoesNotExist", format!("Cluster '{shown}' does not exist."));
             return fail(seen, &why);
         }
@@ -143,6 +143,9 @@ fn pending(seen: &Seen<'_>) -> Step {
     let mut patch = json!({});
     if read.spec.power == Power::Stopped {
         patch["spec"]["power"] = "Running".into();
+    }
+    if launch.spec.retry_until_up && !read.spec.retry_until_up {
+        patch["spec"]["retryUntilUp"] = true.into();
     }
     match (launch.spec.no_autostop, held(launch, seen.now)) {
         (true, _) => patch["spec"]["autostop"] = Value::Null,
@@ -290,7 +293,7 @@ pub fn job_of<'a>(launch: &Launch, jobs: &'a [Job]) -> Option<&'a Job> {
 const READ_FOR: i64 = 600;
 
 /// Whether a launch is of no more use: it is over, its client has read how it ended, and its cluster is gone or was launched again since. The
-/// last one of a cluster stays, and with it the files that the cluster's machines have.
+/// last one of a cluster stays, and with it the files that the cluster's machines have; one that only started it does not count.
 pub fn is_left(launch: &Launch, all: &[Launch], clusters: &BTreeSet<String>, now: Timestamp) -> bool {
     let ended = |launch: &Launch| launch.status.ended_at.parse::<Timestamp>().ok();
     let Some(at) = ended(launch).filter(|_| launch.status.phase.is_over()) else { return false };
@@ -298,9 +301,11 @@ pub fn is_left(launch: &Launch, all: &[Launch], clusters: &BTreeSet<String>, now
     let is_newer = |other: &&Launch| {
         other.status.cluster_uid == *uid
             && other.status.phase == LaunchPhase::Succeeded
+            && !other.spec.start
             && ended(other).is_some_and(|other| other > at)
     };
-    now > api::time::later_secs(at, READ_FOR) && (!clusters.contains(uid) || all.iter().any(|other| is_newer(&other)))
+    let is_last = clusters.contains(uid) && !launch.spec.start && !all.iter().any(|other| is_newer(&other));
+    now > api::time::later_secs(at, READ_FOR) && !is_last
 }
 
 fn autostop(autostop: &Autostop, since: Timestamp) -> Value {

@@ -6,7 +6,6 @@ use ::sky::commands::Call;
 use ::sky::resources::Autostop;
 use client::ClientError;
 use jiff::Timestamp;
-use managed::launch::step::{RENEWED, held_until};
 use serde_json::{Value, json};
 
 /// What a cluster waits for before it stops by itself, from SkyPilot's word for it.
@@ -49,49 +48,9 @@ pub(super) fn autostop(call: &Call, task: Option<&::sky::Task>) -> Result<Option
 
 /// Sets when a cluster stops by itself; idleness counts from now on.
 pub(super) async fn set_autostop(sky: &Sky, name: &str, autostop: Value) -> Result<(), ClientError> {
-    sky.patch(name, json!({"spec": {"autostop": since(autostop, Timestamp::now())}})).await
-}
-
-fn since(mut autostop: Value, since: Timestamp) -> Value {
+    let mut autostop = autostop;
     if autostop.is_object() {
-        autostop["since"] = since.to_string().into();
+        autostop["since"] = Timestamp::now().to_string().into();
     }
-    autostop
-}
-
-/// The setting while a stopped cluster starts: a client that is killed on the way leaves a cluster that stops by itself all the same,
-/// and no cluster stops before it is up.
-pub(super) fn held(autostop: &Value) -> Value {
-    since(autostop.clone(), held_until(Timestamp::now()))
-}
-
-/// Does this work, and keeps the setting held meanwhile.
-pub(super) async fn holding<T>(sky: &Sky, name: &str, autostop: Option<&Value>, work: impl Future<Output = T>) -> T {
-    let Some(autostop) = autostop.filter(|autostop| autostop.is_object()) else { return work.await };
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            () = tokio::time::sleep(RENEWED.unsigned_abs()) => {
-                // where it fails, the next one comes early enough
-                if let Err(error) = sky.patch(name, json!({"spec": {"autostop": held(autostop)}})).await {
-                    tracing::debug!(%error, "cannot renew the time of the autostop setting");
-                }
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_held_counts_later_and_what_is_taken_back_never() {
-        let now = Timestamp::now();
-        let held = held(&json!({"idleMinutes": 0, "down": true}));
-        let since: Timestamp = held["since"].as_str().unwrap().parse().unwrap();
-        assert!(since >= api::time::later_secs(now, 1700) && held["idleMinutes"] == 0, "{held}");
-        assert_eq!(super::held(&Value::Null), Value::Null);
-    }
+    sky.patch(name, json!({"spec": {"autostop": autostop}})).await
 }

@@ -1,16 +1,19 @@
 //! `stop`, `start`, `down` and `autostop`: of one cluster or several.
 
-use super::autostop::{autostop, held, holding, set_autostop, wait_for};
-use super::launch::mend;
+use super::autostop::{autostop, set_autostop, wait_for};
 use super::show::{named, unnamed};
 use super::{Done, Verb, confirm, misused, say};
 use crate::sky::clusters::{Found, Sky};
 use crate::sky::ssh::Entries;
-use crate::sky::submit::{self, Trouble, value_error};
+use crate::sky::submit::{self, Launched, Trouble, value_error};
+use crate::sky::words::as_typed;
 use ::sky::commands::Call;
+use ::sky::value::{Map, Value as Field};
+use ::sky::{Given, Reader, Task};
 use api::object;
-use api::sky::{ClusterPhase, LaunchSpec, LaunchStatus, Power, keys};
+use api::sky::{ClusterPhase, LaunchSpec, LaunchStatus, Power, WhenSetUp, keys};
 use kube::api::{DeleteParams, DynamicObject, ListParams};
+use placement::Catalogue;
 use serde_json::{Value, json};
 
 pub(super) async fn several(verb: Verb, call: &Call) -> Done {
@@ -53,16 +56,18 @@ pub(super) async fn several(verb: Verb, call: &Call) -> Done {
         return Err(misused(call, message));
     }
     let sky = Sky::connect().await?;
-    let all = sky.all().await?;
     let mut ended = Vec::new();
     if verb == Verb::Down {
         let is_meant = |launch: &LaunchSpec| match everything {
             true => call.is_set("all_users") || launch.user == submit::user(),
             false => names.contains(&launch.cluster),
         };
-        ended = end_unmade(&sky, &all, is_meant).await?;
-        ended.iter().for_each(|name| say(format!("Terminating cluster {name}...done.")));
+        ended = end_unmade(&sky, &sky.all().await?, is_meant).await?;
     }
+    let all = sky.all().await?;
+    // a launch may have made its cluster right before it was taken back
+    ended.retain(|name| !all.iter().any(|found| found.shown() == name));
+    ended.iter().for_each(|name| say(format!("Terminating cluster {name}...done.")));
     let (found, mut unknown) = if everything { (unnamed(all, call), Vec::new()) } else { named(all, &names) };
     unknown.retain(|name| !ended.contains(name));
     if found.is_empty() && unknown.is_empty() && !ended.is_empty() {
@@ -88,18 +93,19 @@ pub(super) async fn several(verb: Verb, call: &Call) -> Done {
     confirm(call, &format!("{doing} {} cluster{plural}: {}. Proceed?", found.len(), list.join(", ")))?;
     let mut code = 0;
     for one in &found {
-        if let Err(trouble) = change(verb, call, &sky, one).await {
-            match trouble {
-                Trouble::Said(message) => eprintln!("{word} of cluster {} failed: {message}", one.shown()),
-                Trouble::Client(error) => eprintln!("{word} of cluster {} failed: {}", one.shown(), error.render()),
-            }
-            code = 1;
+        match change(verb, call, &sky, one).await {
+            Ok(0) => continue,
+            Ok(code) => return Ok(code),
+            Err(Trouble::Said(message)) => eprintln!("{word} of cluster {} failed: {message}", one.shown()),
+            Err(Trouble::Client(error)) => eprintln!("{word} of cluster {} failed: {}", one.shown(), error.render()),
         }
+        code = 1;
     }
     Ok(code)
 }
 
-async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(), Trouble> {
+/// Returns the exit code.
+async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<u8, Trouble> {
     let (shown, name) = (found.shown().to_owned(), found.name().to_owned());
     let detached = call.is_set("async_call");
     let generation = |found: Option<Found>| found.and_then(|found| found.cluster.metadata.generation).unwrap_or(0);
@@ -146,27 +152,14 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
         Verb::Start => {
             if found.cluster.status.phase == ClusterPhase::Up && !call.is_set("force") {
                 say(format!("Cluster {shown} already has status UP."));
-                return Ok(());
+                return Ok(0);
             }
-            let mut spec = json!({"power": "Running"});
-            if call.is_set("retry_until_up") {
-                spec["retryUntilUp"] = true.into();
-            }
-            let autostop = autostop(call, None)?;
-            if let Some(autostop) = &autostop {
-                spec["autostop"] = held(autostop);
-            }
-            sky.patch(&name, json!({"spec": spec})).await?;
-            mend(sky, found).await?;
-            let generation = generation(sky.find(&shown).await?);
-            if !detached {
-                let up = submit::up(sky, &shown, generation);
-                let found = holding(sky, &name, autostop.as_ref(), up).await?;
-                Entries::here().write(sky, &found).await?;
-            }
-            // one that nobody waits for keeps the time that it was given
-            if let Some(autostop) = autostop.filter(|_| !detached) {
-                set_autostop(sky, &name, autostop).await?;
+            if let Launched::Interrupted = start(call, sky, &shown).await? {
+                let hint = format!(
+                    "The start of cluster '{shown}' goes on. To see how far it is: sky status {shown}; to stop it: sky stop {shown}"
+                );
+                eprintln!("\n{}", as_typed(&hint));
+                return Ok(crate::exit::INTERRUPTED);
             }
             say(format!("Cluster {shown} started."));
         }
@@ -175,7 +168,7 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
             if call.is_set("cancel") || minutes < 0 {
                 set_autostop(sky, &name, Value::Null).await?;
                 say(format!("Cancelling autostop on cluster '{shown}'...done"));
-                return Ok(());
+                return Ok(0);
             }
             if found.cluster.status.phase == ClusterPhase::Stopped {
                 return Err(value_error(format!("cluster {shown} is STOPPED: `sky start {shown}` starts it")));
@@ -189,7 +182,35 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<(),
             ));
         }
     }
-    Ok(())
+    Ok(0)
+}
+
+/// Starts a cluster: a Launch without a job, which goes on without this client.
+async fn start(call: &Call, sky: &Sky, shown: &str) -> Result<Launched, Trouble> {
+    let autostop = autostop(call, None)?;
+    let spec = LaunchSpec {
+        start: true,
+        setup: WhenSetUp::Never,
+        no_autostop: autostop.as_ref().is_some_and(Value::is_null),
+        autostop: autostop.and_then(|set| serde_json::from_value(set).ok()),
+        retry_until_up: call.is_set("retry_until_up"),
+        ..LaunchSpec::default()
+    };
+    let catalogue = Catalogue::default();
+    let empty = Field::Map(Map::new());
+    let nothing = Task::read(empty, &Given::default(), Reader::Client, &catalogue);
+    let nothing = nothing.map_err(|error| value_error(error.message))?;
+    let name = submit::create(sky, shown, &nothing, spec, &catalogue).await?;
+    if call.is_set("async_call") {
+        return Ok(Launched::Done(0));
+    }
+    let launched = submit::follow(sky, shown, &name, async |_| Ok(())).await?;
+    if let Launched::Done(_) = launched
+        && let Some(found) = sky.find(shown).await?
+    {
+        Entries::here().write(sky, &found).await?;
+    }
+    Ok(launched)
 }
 
 /// A launch that is under way.

@@ -10,9 +10,7 @@ use crate::sky::words::as_typed;
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
 use ::sky::value::Value as Field;
-use api::sky::{Candidate, LaunchPhase, LaunchSpec, LaunchStatus, Place, Power, WhenSetUp, keys};
-use client::ClientError;
-use kube::api::{DeleteParams, ListParams};
+use api::sky::{Candidate, LaunchPhase, LaunchSpec, LaunchStatus, Place, Power, WhenSetUp};
 use managed::jobs::Status;
 use managed::launch::fit::{fits, taken};
 use managed::launch::{self, step, unmet};
@@ -180,19 +178,6 @@ fn check_workdir(task: &::sky::Task, world: &World<'_>) -> Result<(), End> {
                 "File mount source '{from}' does not exist locally. To fix: check if it exists, and correct the path."
             );
             return Err(value_error(message).into());
-        }
-    }
-    Ok(())
-}
-
-/// Lets machines that are lost be made anew.
-pub(super) async fn mend(sky: &Sky, found: &Found) -> Result<(), ClientError> {
-    let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
-    for machine in sky.machines().list(&wanted).await? {
-        if machine.data["status"]["phase"] == "Lost" {
-            sky.machines()
-                .delete(machine.metadata.name.as_deref().unwrap_or_default(), &DeleteParams::default())
-                .await?;
         }
     }
     Ok(())
