@@ -7,7 +7,6 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 mod causes;
-pub mod compressed;
 pub mod config;
 pub mod decimal;
 pub mod field;
@@ -16,14 +15,11 @@ pub mod history;
 pub mod job_history;
 pub mod job_kind;
 pub mod jobset;
-pub mod memo;
 pub mod mpi;
 pub mod names;
 pub mod near;
 pub mod node;
 pub mod object;
-pub mod packed;
-pub mod part;
 pub mod pattern;
 pub mod podgroup;
 pub mod quantity;
@@ -31,11 +27,9 @@ pub mod queue_place;
 pub mod quota;
 #[cfg(feature = "schema")]
 pub mod schema;
-pub mod selector;
 pub mod shell;
 pub mod sky;
 pub mod stable;
-pub mod take;
 pub mod time;
 pub mod trainer;
 

@@ -1,6 +1,6 @@
 //! Parses field selectors, and matches objects with them.
 
-use api::selector::Signs;
+use objects::selector::Signs;
 
 /// One term of a field selector.
 #[derive(Clone, Debug, PartialEq, Eq)]

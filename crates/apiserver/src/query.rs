@@ -2,7 +2,7 @@
 
 use crate::field_selector::FieldSelector;
 use api::field::{Error, ErrorList, Path};
-use api::selector::{Selector, Signs};
+use objects::selector::{Selector, Signs};
 use resource::admission::Operation;
 use resource::status::Status;
 use serde_json::{Map, Value};

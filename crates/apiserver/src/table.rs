@@ -91,7 +91,7 @@ impl Shown<'_> {
         let head =
             format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":");
         out.extend_from_slice(head.as_bytes());
-        match self.text.and_then(|text| api::part::member(text, "metadata")) {
+        match self.text.and_then(|text| objects::part::member(text, "metadata")) {
             Some(metadata) => out.extend_from_slice(metadata),
             None => json(out, &self.tree["metadata"]),
         }

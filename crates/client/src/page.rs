@@ -1,7 +1,7 @@
 //! Reads a page of a list, of each object no more than is wanted.
 
-use api::take::{Take, Taking};
 use kube::core::ListMeta;
+use objects::take::{Take, Taking};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use std::fmt;

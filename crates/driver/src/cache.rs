@@ -1,10 +1,10 @@
 //! The cache of objects that reconcilers read: what the watches delivered, plus the driver's own latest writes.
 
 use crate::source::Held;
-use api::compressed::Models;
 use api::object::{self, Gvk, Key};
-use api::packed::Packed;
-use api::take::Take;
+use objects::compressed::Models;
+use objects::packed::Packed;
+use objects::take::Take;
 use reconcile::World;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,7 +190,7 @@ impl Cache {
         self.read().get(gvk).is_some_and(|kind| !kind.objects.is_empty())
     }
 
-    /// Takes in a part of a fresh list, of each object its identity at least ([`api::part::identity`]); returns the states that are
+    /// Takes in a part of a fresh list, of each object its identity at least ([`objects::part::identity`]); returns the states that are
     /// no more, of objects that have changed.
     pub(crate) fn list_part(&self, gvk: &Gvk, objects: &[(Held, Arc<Value>)]) -> Vec<Arc<Value>> {
         let mut kinds = self.write();
@@ -469,7 +469,9 @@ mod tests {
             let mut names = Vec::new();
             cache.each(&gvk(), None, &mut |object| names.push(object::meta(object, "name").to_owned()));
             assert_eq!(names, ["a", "b"]);
-            cache.each_part(&gvk(), api::take::lean, &mut |object| names.push(object::meta(&object, "uid").to_owned()));
+            cache.each_part(&gvk(), objects::take::lean, &mut |object| {
+                names.push(object::meta(&object, "uid").to_owned())
+            });
             assert_eq!(names, ["a", "b", "a", "b"]);
         }
         let packed = Cache::packing(Some(|_| true));
@@ -483,10 +485,10 @@ mod tests {
             let pods: Vec<_> = (0..MANY * 3).map(|at| pod(&format!("p{at:05}"), 5, "o")).collect();
             listed(&cache, &pods, 5);
             let mut seen = Vec::new();
-            cache.each_part(&gvk(), api::take::lean, &mut |object| seen.push(object));
+            cache.each_part(&gvk(), objects::take::lean, &mut |object| seen.push(object));
             assert_eq!(seen, pods);
             let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                cache.each_part(&gvk(), api::take::lean, &mut |object| {
+                cache.each_part(&gvk(), objects::take::lean, &mut |object| {
                     assert_ne!(object::meta(&object, "name"), "p00100")
                 });
             }));

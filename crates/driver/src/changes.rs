@@ -3,9 +3,6 @@
 
 use crate::source::{Source, Told};
 use api::object::Gvk;
-use api::packed::Packed;
-use api::selector::{Selector, Signs};
-use api::take::{self, Take};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use kube::Client;
@@ -13,6 +10,9 @@ use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt, watcher};
+use objects::packed::Packed;
+use objects::selector::{Selector, Signs};
+use objects::take::{self, Take};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;

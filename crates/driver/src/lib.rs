@@ -28,7 +28,7 @@
 //!   a listed one).
 //! - Together, all controllers look at as many listed objects at once as half of the processors. Writes need no
 //!   permit. While any look takes more than ten milliseconds, no permit is given (`looks`).
-//! - An informer first fills the cache, for which an object's identity suffices (`api::part::identity`). Later,
+//! - An informer first fills the cache, for which an object's identity suffices (`objects::part::identity`). Later,
 //!   and under the same permits, it tells whom each object concerns.
 //! - A reconciler with an index of its own (`Wakes::Noted`) begins with everything that there is, and reads of
 //!   each object only what it keeps (`World::each_part`).

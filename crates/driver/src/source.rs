@@ -1,15 +1,15 @@
 //! Where lists and watches come from: requests, or the server in the same process.
 //!
 //! On a laptop the source is the server in this process. It gives lists and watches as the store holds them; writes
-//! are requests, under the same rules, that carry trees in place of text (`api::packed::Handed`) and are answered
+//! are requests, under the same rules, that carry trees in place of text (`objects::packed::Handed`) and are answered
 //! with the object that the store then holds. Readers without a cache (the node's pods, the status server, the
 //! history) follow the same source through `Feed`, which elsewhere watches by requests.
 
 use crate::requests::RequestError;
 use api::object::{self, Gvk};
-use api::packed::Packed;
-use api::take::{self, Take};
 use futures::stream::BoxStream;
+use objects::packed::Packed;
+use objects::take::{self, Take};
 use reconcile::wakes;
 use serde_json::Value;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub trait Source: Send + Sync {
     /// Whether a kind is to be had from it; all others are listed and watched by requests.
     fn has(&self, gvk: &Gvk) -> bool;
 
-    /// Whether requests to it may carry trees ([`api::packed::Handed`]).
+    /// Whether requests to it may carry trees ([`objects::packed::Handed`]).
     fn takes_trees(&self) -> bool {
         false
     }

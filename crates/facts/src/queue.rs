@@ -3,11 +3,11 @@
 use api::mpi::names::LABEL_JOB_NAME;
 use api::object;
 use api::queue_place::{self, AHEAD_MAX, QueuePlace};
-use api::take::{self, Take};
 use api::trainer::names::LABEL_JOBSET_NAME;
 use client::{ClientError, Cluster, Kind};
 use jiff::Timestamp;
 use kube::api::ListParams;
+use objects::take::{self, Take};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use view::queue::{self, Facts, KUEUE_QUEUE};

@@ -3,8 +3,8 @@
 //! A pattern of a few letters may compile to 10 MiB (`\pL{300}`), and in the worst case a match costs as many steps as the product of
 //! its states and the text's length. Definitions hold thousands of patterns; so those in use are kept within a bound, and each says its size.
 
-use api::memo::Memo;
 use api::pattern::Matcher;
+use objects::memo::Memo;
 use regex_automata::nfa::thompson::{Compiler, Config, WhichCaptures};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -18,8 +18,8 @@ pub mod testing;
 pub mod wakes;
 
 use api::object::{self, Gvk, Key, Target};
-use api::take::Take;
 use jiff::{SignedDuration, Timestamp};
+use objects::take::Take;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;

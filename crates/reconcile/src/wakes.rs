@@ -2,7 +2,7 @@
 
 use crate::{Primary, Wakes, Watch, World};
 use api::object::{self, Gvk, Key, Target};
-use api::part;
+use objects::part;
 use serde_json::Value;
 use std::collections::BTreeSet;
 #[expect(clippy::disallowed_types, reason = "watches add notes beside the controller that takes them")]

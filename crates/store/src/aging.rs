@@ -1,8 +1,8 @@
 //! Objects on their way from being worked on to being kept: what has been written lately is read by many, and most of what lies
-//! longer is not read for hours. So it is compressed, each bucket's objects by what they have in common ([`api::compressed`]).
+//! longer is not read for hours. So it is compressed, each bucket's objects by what they have in common ([`objects::compressed`]).
 
-use api::compressed::Models;
-use api::packed::Packed;
+use objects::compressed::Models;
+use objects::packed::Packed;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -4,7 +4,7 @@
 //! format is migrated when it is opened; one of a newer format is left as it is.
 
 use crate::{Entry, Key, OpenError, Revision, SetAside};
-use api::packed::Packed;
+use objects::packed::Packed;
 use rusqlite::types::{FromSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use std::cmp::Ordering;

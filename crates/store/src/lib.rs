@@ -58,8 +58,8 @@ pub use health::{Fault, Health, SECONDS, SetAside, Trouble};
 pub use snapshot::Snapshot;
 pub use watch::{Batch, Gone, Interest, Watcher};
 
-use api::packed::Packed;
 use bytes::Bytes;
+use objects::packed::Packed;
 use serde_json::Value;
 use std::any::Any;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use crate::history::History;
 use crate::snapshot::Map;
 use crate::watch::{Batch, Gone, Interest, Portion};
 use crate::{Codec, Entry, Event, Expect, Key, Limits, Op, Revision, Txn, WriteError};
-use api::packed::Packed;
+use objects::packed::Packed;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

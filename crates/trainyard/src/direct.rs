@@ -1,11 +1,11 @@
 //! The controllers' lists and watches, straight from the API server's store: both are in this process.
 
 use api::object::Gvk;
-use api::packed::Packed;
 use apiserver::registry::{Change, Core, Followed};
 use driver::{Held, Source, Told};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use objects::packed::Packed;
 use std::sync::Arc;
 
 /// The API server as a source of objects.

@@ -232,7 +232,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     tasks.spawn(async move {
         let mut work = Work::default();
         loop {
-            api::packed::rest();
+            objects::packed::rest();
             resting.rest();
             work.look(TREES_STAY);
             let over = tokio::time::sleep(TREES_STAY);

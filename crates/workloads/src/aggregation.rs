@@ -1,8 +1,8 @@
 //! Aggregated ClusterRoles: their rules are those of the roles that their selectors select.
 
 use api::object::{self, Gvk, Target};
-use api::selector::Selector;
 use jiff::Timestamp;
+use objects::selector::Selector;
 use reconcile::{Decision, Op, PatchBody, Primary, Reconciler, Wakes, Watch, World};
 use serde_json::{Value, json};
 use std::sync::Arc;

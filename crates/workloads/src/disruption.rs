@@ -4,8 +4,8 @@
 //! that note is dropped once the pod is being deleted, or was not deleted for two minutes.
 
 use api::object::{self, Gvk, Key, Target};
-use api::selector::Selector;
 use jiff::{SignedDuration, Timestamp};
+use objects::selector::Selector;
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWrite, Wakes, Watch, World};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

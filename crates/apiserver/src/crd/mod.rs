@@ -7,9 +7,9 @@ pub use controller::Definitions;
 
 use crate::registry::compare_versions;
 use crate::registry::{Custom, Served};
-use api::part;
 use bytes::Bytes;
 use merge::schema::Schema;
+use objects::part;
 use resource::jsonpath::JsonPath;
 use resource::{Column, Resource, Strategy, Subresource};
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ mod validating;
 
 use crate::registry::{Core, Review, Target, listed};
 use api::object::Gvk;
-use api::selector::Selector;
 use merge::cel::{Attributes, Authorizer, Question, Subject};
+use objects::selector::Selector;
 use resource::admission::{Objects, Operation};
 use resource::status::Status;
 use resource::{Access, Ask, User};

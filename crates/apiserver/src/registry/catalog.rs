@@ -2,12 +2,12 @@
 
 use super::Object;
 use api::field::{Error, Path};
-use api::packed::Packed;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use merge::apply::{Schemas, Versions, Writer};
 use merge::builtin::OBJECT_META;
 use merge::schema::Schema;
+use objects::packed::Packed;
 use resource::Resource;
 use resource::admission::Objects;
 use serde_json::{Value, json};

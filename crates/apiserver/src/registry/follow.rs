@@ -4,7 +4,7 @@
 
 use super::{Core, Served};
 use api::object::Gvk;
-use api::packed::Packed;
+use objects::packed::Packed;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Revision, Watcher};

@@ -30,9 +30,9 @@ pub(crate) use patch::{apply_refused, refused, unconverted};
 pub(crate) use read::{not_found, parse_revision, too_large};
 pub(crate) use write::{Old, Pruned, enforce_namespace, other_uid, same_revision, time};
 
-use api::packed::Packed;
 use bytes::Bytes;
 use jiff::Timestamp;
+use objects::packed::Packed;
 use resource::User;
 use resource::admission::{Admission, Objects};
 use resource::status::Status;

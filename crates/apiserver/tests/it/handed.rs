@@ -1,9 +1,9 @@
 //! Requests that carry trees in place of text are answered alike.
 
 use super::*;
-use api::packed::{Handed, Packed};
 use http::Request;
 use http_body_util::{BodyExt, Full};
+use objects::packed::{Handed, Packed};
 use tower::Service;
 
 const JSON: &str = "application/json";

@@ -4,7 +4,6 @@
 use crate::hostile::Hostile;
 use api::field::Path;
 use api::quantity::Quantity;
-use api::selector::Selector;
 use apiserver::decode;
 use apiserver::field_selector::FieldSelector;
 use apiserver::negotiate;
@@ -12,6 +11,7 @@ use apiserver::protobuf;
 use apiserver::query::{self, ListOptions, Query};
 use merge::schema::Schema;
 use merge::{builtin, cel, json_patch, merge_patch, strategic};
+use objects::selector::Selector;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree;

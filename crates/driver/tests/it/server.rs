@@ -1,6 +1,5 @@
 //! An API server that a test scripts: a few kinds in memory, and faults by name.
 
-use api::packed::{Handed, Packed};
 use bytes::Bytes;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use http::{Method, Request, Response};
@@ -8,6 +7,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::Client;
 use kube::client::Body;
+use objects::packed::{Handed, Packed};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;

@@ -2,11 +2,11 @@
 
 use super::*;
 use api::object::Key;
-use api::packed::Packed;
 use driver::{Held, Options, Source, Told};
 use futures::StreamExt;
 use futures::channel::mpsc;
 use futures::stream::BoxStream;
+use objects::packed::Packed;
 use std::sync::Mutex;
 
 /// Has Things; Parts are to be asked for by requests.
@@ -114,7 +114,7 @@ async fn a_reader_of_news_hears_of_no_list_and_one_of_parts_reads_no_more() {
         let heard = news.next().await;
         assert!(matches!(&heard, Some(Event::Apply(thing)) if object::meta(thing, "name") == name), "{heard:?}");
     }
-    let parts = feed.parts(&gvk("Thing"), "things", Config::default(), api::take::state);
+    let parts = feed.parts(&gvk("Thing"), "things", Config::default(), objects::take::state);
     let listed: Vec<_> = parts.take(3).collect().await;
     let [Event::Init, Event::InitApply(part), Event::InitDone] = &listed[..] else { panic!("{listed:?}") };
     assert_eq!((object::meta(part, "name"), part.get("spec")), ("a", None));

@@ -5,7 +5,7 @@ use super::super::{job, podspec, storage};
 use super::{Workload, is_empty, is_readable};
 use api::field::{Error, ErrorList, Path};
 use api::names;
-use api::selector::Selector;
+use objects::selector::Selector;
 use serde_json::{Value, json};
 
 const MISMATCH: &str = "`selector` does not match template `labels`";

@@ -5,7 +5,7 @@ use crate::kit::{at, child_if, has_condition, int, is_true, items, items_mut, ke
 use crate::podspec;
 use api::field::{Error, ErrorList, ErrorType, Path};
 use api::names;
-use api::selector::Selector;
+use objects::selector::Selector;
 use serde_json::{Value, json};
 
 const MAX_PARALLELISM: i64 = 100_000;

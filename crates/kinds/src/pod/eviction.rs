@@ -4,7 +4,7 @@
 
 use super::{stamp, success, update};
 use crate::kit::{at, child, has_condition, int, items, map, text};
-use api::selector::Selector;
+use objects::selector::Selector;
 use resource::status::{Cause, Status};
 use resource::{Beside, Context, Outcome};
 use serde_json::{Value, json};

@@ -16,7 +16,7 @@ pub use normalize::{as_internal, normalize, write_out};
 pub use recursive::prune_schemas;
 
 use crate::schema::{ListType, PatchStrategy, Schema, Type};
-use api::memo::Memo;
+use objects::memo::Memo;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};

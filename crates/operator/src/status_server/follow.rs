@@ -3,12 +3,12 @@
 use super::printed::Printed;
 use super::reports::Reports;
 use api::object::{self, Gvk, Key};
-use api::take;
 use api::trainer::{GROUP, VERSION};
 use driver::Feed;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::runtime::watcher::{Config, Event};
+use objects::take;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;

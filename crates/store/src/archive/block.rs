@@ -1,7 +1,7 @@
 //! Blocks of a segment: events as bytes.
 
 use crate::{Entry, Event, Key, Revision};
-use api::packed::Packed;
+use objects::packed::Packed;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;

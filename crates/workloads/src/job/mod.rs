@@ -32,8 +32,8 @@ mod tests;
 pub use finalizer::PodFinalizerController;
 
 use api::object::{self, Gvk, Key, Target};
-use api::selector::Selector;
 use jiff::Timestamp;
+use objects::selector::Selector;
 use pods::Pod;
 use reconcile::{Decision, Primary, Reconciler, Wakes, Watch, World};
 use serde_json::Value;

@@ -2,8 +2,8 @@
 
 use super::{INDEX, INDEX_FAILURES, INDEX_IGNORED_FAILURES, TRACKING_FINALIZER};
 use api::object;
-use api::take::{self, Take};
 use jiff::{SignedDuration, Timestamp};
+use objects::take::{self, Take};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use super::node::{Node, Reason};
 use super::spread::{self, Spread};
 use api::object;
-use api::selector::Selector;
+use objects::selector::Selector;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -8,8 +8,8 @@ use super::index::State;
 use super::line::Shape;
 use super::preempt;
 use api::object;
-use api::packed::Packed;
 use jiff::Timestamp;
+use objects::packed::Packed;
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 use super::gang;
 use api::jobset;
 use api::object::Gvk;
-use api::take::{self, Take};
+use objects::take::{self, Take};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ mod tests {
 
     /// An object as it is read from its text.
     fn read(gvk: &Gvk, whole: &Value) -> Arc<Value> {
-        let read = Arc::new(api::part::taken(whole.to_string().as_bytes(), taking(gvk)));
+        let read = Arc::new(objects::part::taken(whole.to_string().as_bytes(), taking(gvk)));
         let slim = slimmed(gvk, read.clone());
         assert_eq!(slimmed(gvk, Arc::new((*read).clone())), slim, "shared or not");
         assert_eq!(slimmed(gvk, Arc::new(whole.clone())), slim, "whole or not");

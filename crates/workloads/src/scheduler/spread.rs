@@ -4,7 +4,7 @@
 use super::affinity;
 use super::node::{Node, Reason};
 use api::object;
-use api::selector::Selector;
+use objects::selector::Selector;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,37 +11,41 @@ use std::collections::{BTreeMap, BTreeSet};
 const ARROWS: &[(&str, &[&str])] = &[
     // tier 0
     ("api", &[]),
-    ("merge", &["api"]),
-    ("reconcile", &["api"]),
+    ("objects", &["api"]),
+    ("merge", &["api", "objects"]),
+    ("reconcile", &["api", "objects"]),
     ("resource", &["api", "merge"]),
     // tier 1
     ("diagnose", &["api"]),
-    ("kinds", &["api", "merge", "resource"]),
+    ("kinds", &["api", "merge", "objects", "resource"]),
     ("managed", &["api", "placement", "reconcile", "sky"]),
     ("placement", &[]),
-    ("plan", &["api", "merge", "reconcile"]),
+    ("plan", &["api", "merge", "objects", "reconcile"]),
     ("sky", &["placement"]),
     ("view", &["api", "diagnose"]),
-    ("workloads", &["api", "merge", "reconcile"]),
+    ("workloads", &["api", "merge", "objects", "reconcile"]),
     // tier 2
     ("clock", &[]),
     ("removal", &[]),
-    ("store", &["api"]),
-    ("apiserver", &["api", "clock", "merge", "resource", "store"]),
-    ("driver", &["api", "clock", "reconcile"]),
+    ("store", &["objects"]),
+    ("apiserver", &["api", "clock", "merge", "objects", "resource", "store"]),
+    ("driver", &["api", "clock", "objects", "reconcile"]),
     ("effects", &["api", "reconcile"]),
-    ("client", &["api", "diagnose"]),
-    ("facts", &["api", "client", "diagnose", "view"]),
+    ("client", &["api", "diagnose", "objects"]),
+    ("facts", &["api", "client", "diagnose", "objects", "view"]),
     ("node", &["api", "clock", "removal"]),
     ("fetch", &[]),
     ("files", &["api", "client"]),
     ("offers", &["api", "managed", "placement", "sky"]),
     ("infra", &["api", "clock", "effects", "managed", "placement", "reconcile", "removal", "sky"]),
     ("launcher", &["api", "effects", "files", "managed", "offers", "placement", "reconcile", "sky"]),
-    ("evidence", &["api", "apiserver", "driver", "node", "resource"]),
+    ("evidence", &["api", "apiserver", "driver", "node", "objects", "resource"]),
     // tier 3
-    ("operator", &["api", "clock", "driver", "managed", "plan", "reconcile", "resource", "workloads"]),
-    ("cli", &["api", "client", "diagnose", "facts", "files", "managed", "offers", "placement", "sky", "view"]),
+    ("operator", &["api", "clock", "driver", "managed", "objects", "plan", "reconcile", "resource", "workloads"]),
+    (
+        "cli",
+        &["api", "client", "diagnose", "facts", "files", "managed", "objects", "offers", "placement", "sky", "view"],
+    ),
     (
         "trainyard",
         &[
@@ -60,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "managed",
             "merge",
             "node",
+            "objects",
             "operator",
             "plan",
             "reconcile",
@@ -114,8 +119,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FOR_TESTS: [&str; 3] = ["testkit", "sim", "kinds"];
 
 /// Crates without I/O, clock and chance.
-pub(super) const PURE: [&str; 12] = [
+pub(super) const PURE: [&str; 13] = [
     "api",
+    "objects",
     "merge",
     "reconcile",
     "resource",

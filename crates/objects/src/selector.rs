@@ -322,7 +322,7 @@ impl Parser {
 }
 
 fn check_key(key: &str) -> Result<(), String> {
-    let faults = crate::names::qualified_name_faults(key);
+    let faults = api::names::qualified_name_faults(key);
     if faults.is_empty() {
         return Ok(());
     }
@@ -330,7 +330,7 @@ fn check_key(key: &str) -> Result<(), String> {
 }
 
 fn check_value(key: &str, index: usize, value: &str) -> Result<(), String> {
-    let faults = crate::names::label_value_faults(value);
+    let faults = api::names::label_value_faults(value);
     if faults.is_empty() {
         return Ok(());
     }
