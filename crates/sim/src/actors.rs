@@ -8,7 +8,7 @@ use crate::invariants::{torn_gang, wrong_preemption};
 use crate::view::{Change, View};
 use api::object::{Gvk, Target};
 use jiff::Timestamp;
-use operator::controllers::gangs;
+use operator::controllers::{gangs, scopes};
 use plan::controller::{RuntimeController, TrainJobController};
 use plan::evidence::PodFailureController;
 use plan::mpijob;
@@ -114,7 +114,7 @@ fn of_trainjobs() -> Vec<MakeLogic> {
         || Box::new(Erased(job::JobController)),
         || Box::new(Erased(job::PodFinalizerController)),
         || Box::new(Erased(scheduler::Scheduler::with_rules(gangs::rules()))),
-        || Box::new(Erased(gc::GarbageCollector)),
+        || Box::new(Erased(gc::GarbageCollector::new(scopes::is_namespaced))),
         || Box::new(Erased(podgc::PodGcController)),
         || Box::new(Erased(RuntimeController::new(RuntimeKind::TrainingRuntime))),
         || Box::new(Erased(RuntimeController::new(RuntimeKind::ClusterTrainingRuntime))),

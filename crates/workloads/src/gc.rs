@@ -18,9 +18,56 @@ const ORPHAN: &str = "orphan";
 /// Finalizer of an object that waits until its blocking dependents have gone.
 const FOREGROUND: &str = "foregroundDeletion";
 
+/// Whether objects of a kind live in namespaces.
+pub type IsNamespaced = fn(&Gvk) -> bool;
+
 /// Deletes dependents, and ends foreground and orphaning deletions.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct GarbageCollector;
+#[derive(Clone, Copy, Debug)]
+pub struct GarbageCollector {
+    is_namespaced: IsNamespaced,
+}
+
+impl GarbageCollector {
+    /// `is_namespaced` is asked about kinds of which the world has no object.
+    pub fn new(is_namespaced: IsNamespaced) -> Self {
+        Self { is_namespaced }
+    }
+
+    /// Whether objects of the kind live in namespaces, as far as can be seen.
+    fn is_namespaced(self, world: &dyn World, gvk: &Gvk) -> bool {
+        match world.list(gvk, None).first() {
+            Some(object) => !object::meta(object, "namespace").is_empty(),
+            None => (self.is_namespaced)(gvk),
+        }
+    }
+
+    fn owner_state(self, world: &dyn World, dependent: &Value, reference: &Value) -> OwnerState {
+        let (namespace, name) = (object::meta(dependent, "namespace"), object::text(reference, "name"));
+        let named = reference_gvk(reference);
+        let is_it = |owner: &Arc<Value>| object::uid(owner) == object::text(reference, "uid");
+        let state = |owner: Arc<Value>| {
+            if object::is_terminating(&owner) && has_finalizer(&owner, FOREGROUND) {
+                OwnerState::Waiting
+            } else {
+                OwnerState::Solid
+            }
+        };
+        // by far the most common case is the cheapest
+        if stands(world, &named, namespace, reference) {
+            return OwnerState::Solid;
+        }
+        if let Some(owner) = find(world, &named, namespace, name).filter(is_it) {
+            return state(owner);
+        }
+        let Some(gvk) = known_kind(&world.kinds(), &named) else { return OwnerState::Unknown };
+        match find(world, &gvk, namespace, name).filter(is_it) {
+            Some(owner) => state(owner),
+            // an object of the cluster cannot have an owner in a namespace; such a reference is passed over
+            None if namespace.is_empty() && self.is_namespaced(world, &gvk) => OwnerState::Unknown,
+            None => OwnerState::Absent(Target { gvk, key: Key::new(namespace, name) }),
+        }
+    }
+}
 
 /// What an owner reference leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,56 +124,6 @@ fn stands(world: &dyn World, gvk: &Gvk, namespace: &str, reference: &Value) -> b
 
 fn reference_gvk(reference: &Value) -> Gvk {
     Gvk::from_api_version(object::text(reference, "apiVersion"), object::text(reference, "kind"))
-}
-
-fn owner_state(world: &dyn World, dependent: &Value, reference: &Value) -> OwnerState {
-    let (namespace, name) = (object::meta(dependent, "namespace"), object::text(reference, "name"));
-    let named = reference_gvk(reference);
-    let is_it = |owner: &Arc<Value>| object::uid(owner) == object::text(reference, "uid");
-    let state = |owner: Arc<Value>| {
-        if object::is_terminating(&owner) && has_finalizer(&owner, FOREGROUND) {
-            OwnerState::Waiting
-        } else {
-            OwnerState::Solid
-        }
-    };
-    // by far the most common case is the cheapest
-    if stands(world, &named, namespace, reference) {
-        return OwnerState::Solid;
-    }
-    if let Some(owner) = find(world, &named, namespace, name).filter(is_it) {
-        return state(owner);
-    }
-    let Some(gvk) = known_kind(&world.kinds(), &named) else { return OwnerState::Unknown };
-    match find(world, &gvk, namespace, name).filter(is_it) {
-        Some(owner) => state(owner),
-        // an object of the cluster cannot have an owner in a namespace; such a reference is passed over
-        None if namespace.is_empty() && is_namespaced(world, &gvk) => OwnerState::Unknown,
-        None => OwnerState::Absent(Target { gvk, key: Key::new(namespace, name) }),
-    }
-}
-
-/// Whether objects of the kind live in namespaces, as far as can be seen. Where there is none to look at, kinds that only
-/// ever live in namespaces are known by name.
-fn is_namespaced(world: &dyn World, gvk: &Gvk) -> bool {
-    const KNOWN: [&str; 12] = [
-        "ConfigMap",
-        "Endpoints",
-        "Job",
-        "JobSet",
-        "Lease",
-        "PersistentVolumeClaim",
-        "Pod",
-        "Secret",
-        "Service",
-        "ServiceAccount",
-        "TrainJob",
-        "TrainingRuntime",
-    ];
-    match world.list(gvk, None).first() {
-        Some(object) => !object::meta(object, "namespace").is_empty(),
-        None => KNOWN.contains(&gvk.kind.as_str()),
-    }
 }
 
 /// Everything that names this uid as an owner.
@@ -188,7 +185,7 @@ impl Reconciler for GarbageCollector {
         let owners: Vec<OwnerState> = if waits {
             Vec::new()
         } else {
-            references(&object).iter().map(|reference| owner_state(world, &object, reference)).collect()
+            references(&object).iter().map(|reference| self.owner_state(world, &object, reference)).collect()
         };
         if !waits && owners.iter().all(|owner| *owner == OwnerState::Solid) {
             return None;
@@ -307,6 +304,8 @@ mod tests {
     use reconcile::Next;
     use reconcile::testing::Model;
 
+    const COLLECTOR: GarbageCollector = GarbageCollector { is_namespaced: |gvk| gvk.kind != "Node" };
+
     fn object(kind: &str, name: &str, owners: &[(&str, &str, bool)]) -> Value {
         let owners: Vec<Value> = owners
             .iter()
@@ -333,7 +332,7 @@ mod tests {
             let before = model.writes.len();
             for gvk in model.kinds() {
                 for held in model.list(&gvk, None) {
-                    assert_eq!(model.run(&GarbageCollector, &Target::of(&held)), Next::AwaitChange);
+                    assert_eq!(model.run(&COLLECTOR, &Target::of(&held)), Next::AwaitChange);
                 }
             }
             if model.writes.len() == before {
@@ -414,8 +413,8 @@ mod tests {
         }
         let model = Model::of([object("ConfigMap", "o", &[]), object("Secret", "a", &[("ConfigMap", "o", false)])]);
         let mut world = Lagging(model);
-        let observed = GarbageCollector.observe(&world, &target("Secret", "a")).expect("something to decide");
-        let decision = GarbageCollector.decide(&observed, world.0.now);
+        let observed = COLLECTOR.observe(&world, &target("Secret", "a")).expect("something to decide");
+        let decision = COLLECTOR.decide(&observed, world.0.now);
         assert!(!world.0.execute(&target("Secret", "a"), &decision), "a conflict, not a deletion");
         assert!(world.0.one("Secret", "a").is_some());
     }

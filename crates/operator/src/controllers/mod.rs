@@ -2,6 +2,7 @@
 
 pub mod admission;
 pub mod gangs;
+pub mod scopes;
 
 use driver::Driver;
 use plan::controller::{RuntimeController, TrainJobController};
@@ -108,7 +109,7 @@ const KNOWN: [Known; 18] = [
     }),
     known("scheduler", Side::Scheduler, |driver, around| driver.add(around.scheduler.clone())),
     known("cluster", Side::Machines, |driver, _| driver.add(managed::cluster::ClusterController)),
-    known("gc", Side::Cluster, |driver, _| driver.add(gc::GarbageCollector)),
+    known("gc", Side::Cluster, |driver, _| driver.add(gc::GarbageCollector::new(scopes::is_namespaced))),
     known("podgc", Side::Cluster, |driver, _| driver.add(podgc::PodGcController)),
     known("namespace", Side::Cluster, |driver, _| driver.add(namespace::NamespaceController)),
     known("nodelifecycle", Side::Cluster, |driver, _| driver.add(nodelifecycle::NodeLifecycleController)),
