@@ -69,6 +69,7 @@ pub mod kube_world;
 pub mod link;
 pub mod logs;
 mod memory;
+pub mod mpi_wait;
 pub mod node_object;
 mod orphans;
 pub mod poddir;

@@ -1,7 +1,7 @@
 //! `trainyard damaged`: lists the stored objects that were damaged and set aside, and drops them; whether the control plane runs or not.
 
-use crate::backup::{refuse_unfinished, running};
 use crate::up::UpError;
+use backup::{refuse_unfinished, running};
 use cli::args::{DamagedArgs, Global};
 use cli::damaged::{Row, choose, forgotten, list};
 use client::codes::ErrorCode;

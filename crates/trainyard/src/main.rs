@@ -9,24 +9,19 @@ mod built_in;
 mod damaged;
 mod direct;
 mod ephemeral;
-mod history;
 mod initialize;
 mod machines;
-mod memory;
-mod mpi_wait;
-mod offers_now;
 mod operator;
 mod parts;
-mod parts_of_files;
 mod pki;
-mod places;
 mod relay;
 mod streams;
 mod tunnels;
 mod up;
 mod usage;
 
-use cli::args::{Cli, Command};
+use cli::args::{Cli, Command, MpiWaitArgs};
+use node::mpi_wait::Wait;
 use std::ffi::OsString;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStringExt;
@@ -100,7 +95,9 @@ fn main() -> ExitCode {
             Command::Operator(args) => operator::operator(&args, &global).await,
             Command::Doctor(args) => cli::doctor(&args, &global, built_in::built_in()).await.map_err(up::UpError::from),
             Command::Initialize(args) => return Ok(initialize::initialize(&args).await),
-            Command::MpiWait(args) => return Ok(mpi_wait::wait(&args).await),
+            Command::MpiWait(MpiWaitArgs { hostfile, port, timeout }) => {
+                return Ok(node::mpi_wait::wait(&Wait { hostfile, ports: port, timeout }).await);
+            }
             Command::Relay(args) => return Ok(relay::relay(&args).await),
             Command::Shim(_) => unreachable!("handled before the runtime was started"),
             command => cli::execute(command, &global).await.map_err(up::UpError::from),

@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("workloads", &["api", "merge", "objects", "reconcile"]),
     // tier 2
     ("clock", &[]),
+    ("memory", &[]),
     ("removal", &[]),
     ("store", &["objects"]),
     ("apiserver", &["api", "clock", "merge", "objects", "resource", "store"]),
@@ -40,7 +41,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("infra", &["api", "clock", "effects", "managed", "placement", "reconcile", "removal", "sky"]),
     ("launcher", &["api", "effects", "files", "managed", "offers", "placement", "reconcile", "sky"]),
     ("evidence", &["api", "apiserver", "driver", "node", "objects", "resource"]),
+    ("backup", &["client", "store"]),
     // tier 3
+    ("delegates", &["api", "apiserver", "client", "files", "launcher", "operator", "resource"]),
     ("operator", &["api", "clock", "driver", "managed", "objects", "plan", "reconcile", "resource", "workloads"]),
     (
         "cli",
@@ -51,17 +54,19 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "api",
             "apiserver",
+            "backup",
             "cli",
             "client",
             "clock",
+            "delegates",
             "driver",
             "evidence",
             "fetch",
-            "files",
             "infra",
             "kinds",
             "launcher",
             "managed",
+            "memory",
             "merge",
             "node",
             "objects",

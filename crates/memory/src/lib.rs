@@ -1,5 +1,7 @@
 //! Where memory comes from, and memory that a burst of work leaves behind: given back to the system once the process rests.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 use mimalloc::MiMalloc;
 use nix::sys::mman::{MmapAdvise, madvise};
 use nix::time::{ClockId, clock_gettime};

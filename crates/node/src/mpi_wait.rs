@@ -1,11 +1,11 @@
 //! `trainyard mpi-wait`: a launcher's init container, which ends once all workers answer by SSH.
 
 use api::mpi::names::hosts;
-use cli::args::MpiWaitArgs;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -24,6 +24,17 @@ const PAUSE: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 64;
 /// 128 and SIGTERM's number, as shells have it.
 const STOPPED: u8 = 143;
+
+/// Whom to wait for, and how long.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// Names the hosts; read again in each round.
+    pub hostfile: PathBuf,
+    /// An SSH server may listen on any of them.
+    pub ports: Vec<u16>,
+    /// In all.
+    pub timeout: Duration,
+}
 
 /// Why a host has not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,22 +60,22 @@ impl fmt::Display for Silent {
 }
 
 /// Waits; returns the process's exit code.
-pub async fn wait(args: &MpiWaitArgs) -> u8 {
+pub async fn wait(args: &Wait) -> u8 {
     let own = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let (Ok(mut terminated), Ok(mut interrupted)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
-        node::say!("mpi-wait: this process cannot be told to stop");
+        crate::say!("mpi-wait: this process cannot be told to stop");
         return 1;
     };
     tokio::select! {
         result = all(args, &own) => match result {
             Ok(count) => {
-                node::say!("mpi-wait: {count} workers answer");
+                crate::say!("mpi-wait: {count} workers answer");
                 0
             }
             Err(why) => {
-                node::say!("{why}");
-                node::programs::leave_word(&why);
+                crate::say!("{why}");
+                crate::programs::leave_word(&why);
                 1
             }
         },
@@ -74,7 +85,7 @@ pub async fn wait(args: &MpiWaitArgs) -> u8 {
 }
 
 /// Waits until all hosts but `own` have answered once; returns how many they are, or which have not.
-async fn all(args: &MpiWaitArgs, own: &str) -> Result<usize, String> {
+async fn all(args: &Wait, own: &str) -> Result<usize, String> {
     let until = api::time::after(Instant::now(), args.timeout);
     let mut answered: BTreeSet<String> = BTreeSet::new();
     let mut told = usize::MAX;
@@ -82,7 +93,7 @@ async fn all(args: &MpiWaitArgs, own: &str) -> Result<usize, String> {
         let wanted = read(args, own);
         let missing: Vec<String> = wanted.iter().flatten().filter(|host| !answered.contains(*host)).cloned().collect();
         let asked = futures::stream::iter(missing).map(|host| async {
-            let silent = ask(&host, &args.port, until).await.err();
+            let silent = ask(&host, &args.ports, until).await.err();
             (host, silent)
         });
         let asked: Vec<(String, Option<Silent>)> = asked.buffer_unordered(AT_ONCE).collect().await;
@@ -107,25 +118,25 @@ async fn all(args: &MpiWaitArgs, own: &str) -> Result<usize, String> {
             && told != silent.len()
         {
             told = silent.len();
-            node::say!("mpi-wait: waiting for {told} of {} workers", wanted.len());
+            crate::say!("mpi-wait: waiting for {told} of {} workers", wanted.len());
         }
         sleep(PAUSE).await;
     }
 }
 
 /// The hosts to wait for. The launcher may be among them (it runs ranks, too): its server is started after us.
-fn read(args: &MpiWaitArgs, own: &str) -> io::Result<Vec<String>> {
+fn read(args: &Wait, own: &str) -> io::Result<Vec<String>> {
     let text = std::fs::read_to_string(&args.hostfile)?;
     let is_own = |host: &str| !own.is_empty() && host.split('.').next() == own.split('.').next();
     Ok(hosts(&text).into_iter().filter(|host| !is_own(host)).map(str::to_owned).collect())
 }
 
-fn complaint(args: &MpiWaitArgs, wanted: io::Result<Vec<String>>, silent: &BTreeMap<String, Silent>) -> String {
+fn complaint(args: &Wait, wanted: io::Result<Vec<String>>, silent: &BTreeMap<String, Silent>) -> String {
     let count = wanted.as_ref().map_or(0, Vec::len);
     // in the hostfile's order
     let missing =
         wanted.map(|hosts| hosts.iter().filter_map(|host| Some(format!("{host} ({})", silent.get(host)?))).collect());
-    node::programs::missing_workers(&args.hostfile, count, missing, "reached by SSH", args.timeout)
+    crate::programs::missing_workers(&args.hostfile, count, missing, "reached by SSH", args.timeout)
 }
 
 /// Whether an SSH server greets on one of the ports.
@@ -209,7 +220,7 @@ mod tests {
         let dir = tempfile();
         let file = dir.join("hostfile");
         std::fs::write(&file, hostfile).unwrap();
-        let args = MpiWaitArgs { hostfile: file, port, timeout: Duration::from_secs(secs) };
+        let args = Wait { hostfile: file, ports: port, timeout: Duration::from_secs(secs) };
         let outcome = all(&args, "train-launcher").await;
         std::fs::remove_dir_all(dir).unwrap();
         outcome
@@ -238,7 +249,7 @@ mod tests {
         assert!(why.starts_with("1 of 1 workers could not be reached by SSH within 0 s: 127.0.0.1 (port "), "{why}");
         let why = outcome("no-such-host.invalid slots=1\n127.0.0.1\n", vec![refused], 0).await.unwrap_err();
         assert!(why.contains("2 of 2") && why.contains("no-such-host.invalid ("), "{why}");
-        let args = MpiWaitArgs { hostfile: "/nowhere/hostfile".into(), port: vec![22], timeout: Duration::ZERO };
+        let args = Wait { hostfile: "/nowhere/hostfile".into(), ports: vec![22], timeout: Duration::ZERO };
         let why = all(&args, "").await.unwrap_err();
         assert!(why.starts_with("/nowhere/hostfile: No such file"), "{why}");
     }

@@ -1,9 +1,9 @@
 //! Takes files of launches, part by part (`files.trainyard.dev`).
 
+use ::files::send::{GROUP, NAMED_BY, PLURAL, VERSION};
+use ::files::store::{Digest, Store, together};
 use apiserver::delegate::{Delegate, Wanted};
 use bytes::Bytes;
-use files::send::{GROUP, NAMED_BY, PLURAL, VERSION};
-use files::store::{Digest, Store, together};
 use futures::future::BoxFuture;
 use resource::status::Status;
 use serde_json::Value;
