@@ -2,6 +2,7 @@
 
 use crate::peer::cpu_seconds;
 use anyhow::{Context, Result};
+use api::metrics::REQUESTS;
 use http::Request;
 use kube::Client;
 use std::fs::File;
@@ -53,7 +54,8 @@ impl Contender {
 /// All requests that the API server has answered.
 pub async fn requests(client: &Client) -> Result<f64> {
     let text = client.request_text(Request::get("/metrics").body(Vec::new())?).await?;
-    let lines = text.lines().filter(|line| line.starts_with("apiserver_request_total{"));
+    let series = format!("{}{{", REQUESTS.name);
+    let lines = text.lines().filter(|line| line.starts_with(&series));
     Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
 }
 

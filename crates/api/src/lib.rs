@@ -15,6 +15,7 @@ pub mod history;
 pub mod job_history;
 pub mod job_kind;
 pub mod jobset;
+pub mod metrics;
 pub mod mpi;
 pub mod names;
 pub mod near;

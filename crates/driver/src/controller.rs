@@ -4,12 +4,13 @@ use crate::cache::Cache;
 use crate::events::Recorder;
 use crate::execute::execute;
 use crate::looks::Looks;
-use crate::metrics::{
-    ACTIVE_WORKERS, Labels, MAX_WORKERS, Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_RETRIES, QUEUE_SECONDS,
-    QUEUE_WORK_SECONDS, RECONCILE_ERRORS, RECONCILE_PANICS, RECONCILE_SECONDS, RECONCILES, Registry,
-};
+use crate::metrics::{Labels, Registry};
 use crate::queue::{Queue, Ready};
 use crate::requests::Requests;
+use api::metrics::{
+    ACTIVE_WORKERS, MAX_WORKERS, Metric, QUEUE_ADDS, QUEUE_DEPTH, QUEUE_RETRIES, QUEUE_SECONDS, QUEUE_WORK_SECONDS,
+    RECONCILE_ERRORS, RECONCILE_PANICS, RECONCILE_SECONDS, RECONCILES,
+};
 use api::object::{Gvk, Key, Target};
 use futures::FutureExt;
 use jiff::Timestamp;

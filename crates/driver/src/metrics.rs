@@ -1,8 +1,6 @@
-//! Metrics for Prometheus: a registry, and the series that the driver writes into it.
-//!
-//! Names and labels are those of controller-runtime where it has the same thing, so that dashboards made for other
-//! controllers go on working.
+//! A registry of metrics for Prometheus. [`api::metrics`] has the names.
 
+use api::metrics::{Kind, Metric};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,77 +11,12 @@ const BUCKETS: [f64; 15] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 const LONG_BUCKETS: [f64; 12] =
     [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0, 259_200.0, 604_800.0];
 
-/// Decisions taken, by controller and by how they ended: success, requeue_after, requeue or error.
-pub const RECONCILES: Metric = Metric::counter("controller_runtime_reconcile_total", "Reconciliations per controller");
-/// Decisions that failed.
-pub const RECONCILE_ERRORS: Metric =
-    Metric::counter("controller_runtime_reconcile_errors_total", "Reconciliations that failed, per controller");
-/// Reconcilers that crashed on an object.
-pub const RECONCILE_PANICS: Metric =
-    Metric::counter("controller_runtime_reconcile_panics_total", "Reconciliations that panicked, per controller");
-/// From taking a key to the last answer of the API server.
-pub const RECONCILE_SECONDS: Metric =
-    Metric::histogram("controller_runtime_reconcile_time_seconds", "Length of a reconciliation, per controller");
-/// Workers that have a key.
-pub const ACTIVE_WORKERS: Metric = Metric::gauge("controller_runtime_active_workers", "Workers in use, per controller");
-/// Workers that there are.
-pub const MAX_WORKERS: Metric =
-    Metric::gauge("controller_runtime_max_concurrent_reconciles", "Workers there are, per controller");
-/// Keys that came in.
-pub const QUEUE_ADDS: Metric = Metric::counter("workqueue_adds_total", "Objects that were queued, per queue");
-/// From being ready to being taken by a worker.
-pub const QUEUE_SECONDS: Metric =
-    Metric::histogram("workqueue_queue_duration_seconds", "How long objects waited for a worker, per queue");
-/// From being taken by a worker to being done.
-pub const QUEUE_WORK_SECONDS: Metric =
-    Metric::histogram("workqueue_work_duration_seconds", "How long objects were worked on, per queue");
-/// Keys that wait for a worker.
-pub const QUEUE_DEPTH: Metric = Metric::gauge("workqueue_depth", "Objects that wait for a worker, per queue");
-/// Keys that were given back to be tried again.
-pub const QUEUE_RETRIES: Metric = Metric::counter("workqueue_retries_total", "Objects to be tried again, per queue");
-/// What a series counts and how.
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
-    name: &'static str,
-    help: &'static str,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-    LongHistogram,
-}
-
-impl Metric {
-    /// Something that only grows.
-    pub const fn counter(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: Kind::Counter }
-    }
-
-    /// Something that is now.
-    pub const fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: Kind::Gauge }
-    }
-
-    /// Durations of milliseconds to a minute, in seconds.
-    pub const fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: Kind::Histogram }
-    }
-
-    /// Durations of seconds to a week, in seconds.
-    pub const fn long_histogram(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: Kind::LongHistogram }
-    }
-
-    fn buckets(&self) -> &'static [f64] {
-        match self.kind {
-            Kind::Histogram => &BUCKETS,
-            Kind::LongHistogram => &LONG_BUCKETS,
-            Kind::Counter | Kind::Gauge => &[],
-        }
+/// The buckets of a metric's series.
+fn buckets(metric: &Metric) -> &'static [f64] {
+    match metric.kind {
+        Kind::Histogram => &BUCKETS,
+        Kind::LongHistogram => &LONG_BUCKETS,
+        Kind::Counter | Kind::Gauge => &[],
     }
 }
 
@@ -120,6 +53,8 @@ impl Registry {
     }
 
     fn with(&self, metric: &Metric, labels: Labels<'_>, change: impl FnOnce(&mut Series)) {
+        let told = labels.iter().map(|(name, _)| name);
+        debug_assert!(told.eq(metric.labels), "{} has other labels in its table", metric.name);
         let mut families = self.families();
         let family = families.entry(metric.name).or_insert_with(|| Family { metric: *metric, series: BTreeMap::new() });
         change(family.series.entry(rendered(labels)).or_default());
@@ -142,7 +77,7 @@ impl Registry {
 
     /// Puts a duration into a histogram.
     pub fn observe(&self, metric: &Metric, labels: Labels<'_>, seconds: f64) {
-        let bounds = metric.buckets();
+        let bounds = buckets(metric);
         self.with(metric, labels, |series| {
             series.buckets.resize(bounds.len(), 0);
             for (count, bound) in series.buckets.iter_mut().zip(bounds) {
@@ -165,11 +100,7 @@ impl Registry {
         }
         let mut text = String::new();
         for (name, Family { metric, series }) in self.families().iter() {
-            let kind = match metric.kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Histogram | Kind::LongHistogram => "histogram",
-            };
+            let kind = metric.kind.as_str();
             let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help);
             for (labels, series) in series {
                 let with = |extra: &str| match (labels.is_empty(), extra.is_empty()) {
@@ -182,7 +113,7 @@ impl Registry {
                     let _ = writeln!(text, "{name}{} {}", with(""), series.value);
                     continue;
                 }
-                for (bound, count) in metric.buckets().iter().zip(&series.buckets) {
+                for (bound, count) in buckets(metric).iter().zip(&series.buckets) {
                     let _ = writeln!(text, "{name}_bucket{} {count}", with(&format!("le=\"{bound}\"")));
                 }
                 let _ = writeln!(text, "{name}_bucket{} {}", with("le=\"+Inf\""), series.count);
@@ -210,9 +141,10 @@ fn rendered(labels: Labels<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::metrics::RECONCILES;
 
-    const SIZE: Metric = Metric::gauge("size", "How large");
-    const WAIT: Metric = Metric::histogram("wait_seconds", "How long");
+    const SIZE: Metric = Metric::gauge("size", &["of"], "How large");
+    const WAIT: Metric = Metric::histogram("wait_seconds", &[], "How long");
 
     #[test]
     fn the_text_is_prometheus() {

@@ -1,6 +1,7 @@
 //! The operator's client, which counts all requests that the operator sends.
 
-use driver::metrics::{Metric, Registry};
+use api::metrics::CLIENT_REQUESTS;
+use driver::metrics::Registry;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::{Body, ClientBuilder};
@@ -8,10 +9,6 @@ use kube::{Client, Config};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower::{Layer, Service};
-
-/// Requests to the API server, by status code (`<error>`: no answer came), host and method, as client-go counts them.
-pub const REQUESTS: Metric =
-    Metric::counter("rest_client_requests_total", "Requests to the API server, by status code, host and method");
 
 /// A client that counts in `metrics`.
 ///
@@ -66,7 +63,7 @@ where
             if answer.as_ref().map_or(true, |answer| answer.status().is_server_error()) {
                 tracing::debug!(request = format!("{method} {path}"), code, "the API server did not do it");
             }
-            metrics.add(&REQUESTS, &[("code", code), ("host", &host), ("method", method.as_str())], 1.0);
+            metrics.add(&CLIENT_REQUESTS, &[("code", code), ("host", &host), ("method", method.as_str())], 1.0);
             answer
         })
     }

@@ -1,10 +1,11 @@
 //! `/metrics`: what the server does, for Prometheus.
 //!
-//! Names and labels are kube-apiserver's where it has the same thing.
+//! [`api::metrics`] has the names.
 
 use super::answer::{Body, response};
 use crate::registry::Catalog;
 use crate::route::{self, Path, Route};
+use api::metrics::{self as names, Metric};
 use http::Response;
 use http::request::Parts;
 use prometheus_client::collector::Collector;
@@ -74,16 +75,11 @@ impl Metrics {
         let durations = Family::new_with_constructor((|| Histogram::new(DURATIONS)) as fn() -> Histogram);
         let (in_flight, long_running) = (Family::default(), Family::default());
         let mut registry = Registry::default();
-        registry.register(
-            "apiserver_request",
-            "Requests, by what they ask for and the answer's code",
-            requests.clone(),
-        );
-        let help = "Time from a request's head to its answer's; watches are left out";
-        registry.register_with_unit("apiserver_request_duration", help, Unit::Seconds, durations.clone());
-        let help = "Requests that are being answered";
-        registry.register("apiserver_current_inflight_requests", help, in_flight.clone());
-        registry.register("apiserver_longrunning_requests", "Watches that are open", long_running.clone());
+        registry.register(names::REQUESTS.stem(), names::REQUESTS.help, requests.clone());
+        let Metric { help, .. } = names::REQUEST_SECONDS;
+        registry.register_with_unit(names::REQUEST_SECONDS.stem(), help, Unit::Seconds, durations.clone());
+        registry.register(names::IN_FLIGHT.stem(), names::IN_FLIGHT.help, in_flight.clone());
+        registry.register(names::LONG_RUNNING.stem(), names::LONG_RUNNING.help, long_running.clone());
         registry.register_collector(Box::new(Sources(store)));
         Self { registry, requests, durations, in_flight, long_running }
     }
@@ -217,55 +213,35 @@ impl Collector for Sources {
         let bounds = SECONDS.into_iter().chain([f64::MAX]);
         let buckets: Vec<(f64, u64)> = bounds.zip(health.commits.iter().copied()).collect();
         let count = health.commits.iter().sum();
-        let (name, help) = ("trainyard_store_commit_duration", "Time that commits to the database took");
+        let Metric { help, .. } = names::COMMIT_SECONDS;
         encoder
-            .encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?
+            .encode_descriptor(names::COMMIT_SECONDS.stem(), help, Some(&Unit::Seconds), MetricType::Histogram)?
             .encode_histogram::<NoLabelSet>(health.commit_time.as_secs_f64(), count, &buckets, None)?;
 
-        let mut counter = |name, help, value: u64| {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(value).encode(metric)
+        let mut counter = |metric: &Metric, value: u64| {
+            let encoder = encoder.encode_descriptor(metric.stem(), metric.help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(encoder)
         };
-        counter(
-            "trainyard_store_transactions",
-            "Transactions committed; one commit takes all that wait",
-            health.transactions,
-        )?;
-        counter("trainyard_store_failed_commits", "Commits that failed", health.failed)?;
+        counter(&names::TRANSACTIONS, health.transactions)?;
+        counter(&names::FAILED_COMMITS, health.failed)?;
 
-        let mut gauge = |name, help, value: u64| {
-            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            ConstGauge::new(value).encode(metric)
+        let mut gauge = |metric: &Metric, value: u64| {
+            let encoder = encoder.encode_descriptor(metric.stem(), metric.help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(encoder)
         };
-        gauge(
-            "trainyard_store_writable",
-            "Whether the last write, or the last try since, went through",
-            u64::from(health.trouble.is_none()),
-        )?;
-        gauge(
-            "trainyard_store_set_aside_objects",
-            "Damaged objects that are not served",
-            health.set_aside.len() as u64,
-        )?;
+        gauge(&names::WRITABLE, u64::from(health.trouble.is_none()))?;
+        gauge(&names::SET_ASIDE, health.set_aside.len() as u64)?;
         if let Some(bytes) = resident_memory() {
-            gauge("process_resident_memory_bytes", "Memory in use", bytes)?;
+            gauge(&names::PROCESS_MEMORY, bytes)?;
         }
 
-        let mut sizes = encoder.encode_descriptor(
-            "apiserver_storage_size_bytes",
-            "Size of the database and its log",
-            None,
-            MetricType::Gauge,
-        )?;
+        let Metric { help, .. } = names::STORED_BYTES;
+        let mut sizes = encoder.encode_descriptor(names::STORED_BYTES.stem(), help, None, MetricType::Gauge)?;
         let cluster = Cluster { storage_cluster_id: "sqlite" };
         ConstGauge::new(health.bytes).encode(sizes.encode_family(&cluster)?)?;
 
-        let mut objects = encoder.encode_descriptor(
-            "apiserver_storage_objects",
-            "Stored objects, by kind",
-            None,
-            MetricType::Gauge,
-        )?;
+        let Metric { help, .. } = names::STORED_OBJECTS;
+        let mut objects = encoder.encode_descriptor(names::STORED_OBJECTS.stem(), help, None, MetricType::Gauge)?;
         for (bucket, count) in self.0.counts() {
             let resource = match bucket.split_once('/') {
                 Some(("", plural)) => plural.to_owned(),

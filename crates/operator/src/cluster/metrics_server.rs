@@ -2,7 +2,8 @@
 
 use crate::cluster::leader::form;
 use crate::serve::{Answer, Service, answer, text};
-use driver::metrics::{Metric, Registry};
+use api::metrics::{PROCESS_CPU, PROCESS_MEMORY};
+use driver::metrics::Registry;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -13,9 +14,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
-
-const MEMORY: Metric = Metric::gauge("process_resident_memory_bytes", "Memory in use");
-const CPU: Metric = Metric::counter("process_cpu_seconds_total", "Processor time used");
 
 /// How long a reader counts as one without another look, as with controller-runtime's.
 const GOOD_FOR: Duration = Duration::from_secs(60);
@@ -57,13 +55,13 @@ fn process(metrics: &Registry) {
     let number = |text: Option<&str>| text.and_then(|text| text.parse::<f64>().ok());
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     if let Some(pages) = number(statm.split(' ').nth(1)) {
-        metrics.set(&MEMORY, &[], pages * 4096.0);
+        metrics.set(&PROCESS_MEMORY, &[], pages * 4096.0);
     }
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // after the name, which may hold anything, the third field comes first
     let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
     if let (Some(user), Some(system)) = (number(fields.next()), number(fields.next())) {
-        metrics.set(&CPU, &[], (user + system) / 100.0);
+        metrics.set(&PROCESS_CPU, &[], (user + system) / 100.0);
     }
 }
 

@@ -35,9 +35,10 @@ use crate::serve::{Ends, serve, shared_listener};
 use crate::status_server::StatusServer;
 use crate::{Controllers, Surroundings};
 use api::config::{Configuration, GATE_TRAINJOB_STATUS, Mpi};
+use api::metrics::{LEADS, MPIJOBS_LEADS};
 use api::mpi::names::LEASE;
 use api::object::{Gvk, Key};
-use driver::metrics::{Metric, Registry};
+use driver::metrics::Registry;
 use driver::{Driver, Options};
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
@@ -55,9 +56,6 @@ use tokio_util::sync::CancellationToken;
 
 /// After the word to stop, everything is served for so long: until no Service leads here any more.
 const LINGER: Duration = Duration::from_secs(5);
-
-/// Whether this replica leads.
-const LEADS: Metric = Metric::gauge("leader_election_master_status", "Whether this replica leads, by lease");
 
 /// One replica of the operator, and its settings.
 pub struct Operator {
@@ -320,7 +318,7 @@ impl Operator {
             retry: Duration::from_secs(3),
         };
         let numbers = metrics.clone();
-        let changed = move |leads: bool| numbers.set(&mpijob_metrics::LEADS, &[], f64::from(u8::from(leads)));
+        let changed = move |leads: bool| numbers.set(&MPIJOBS_LEADS, &[], f64::from(u8::from(leads)));
         changed(false);
         Elector::new(self.client.clone(), election).run(stop, changed, work).await;
     }

@@ -1,20 +1,13 @@
 //! MPIJobs in numbers, under mpi-operator's names.
 
+use api::metrics::{MPIJOB_INFO, MPIJOBS_CREATED, MPIJOBS_FAILED, MPIJOBS_SUCCEEDED};
 use api::mpi::{self, ConditionType, ReplicaType, names::launcher};
 use api::object::{self, Gvk};
 use driver::Witness;
 use driver::cache::Cache;
-use driver::metrics::{Metric, Registry};
+use driver::metrics::Registry;
 use serde_json::Value;
 use std::sync::Arc;
-
-const CREATED: Metric = Metric::counter("mpi_operator_jobs_created_total", "MPIJobs that were first looked at");
-const SUCCEEDED: Metric = Metric::counter("mpi_operator_jobs_successful_total", "MPIJobs that succeeded");
-const FAILED: Metric = Metric::counter("mpi_operator_jobs_failed_total", "MPIJobs that failed for good");
-/// Upstream never takes one away; here it goes with the MPIJob.
-const INFO: Metric = Metric::gauge("mpi_operator_job_info", "MPIJobs whose launcher was made, by its name");
-/// Whether this replica works on MPIJobs.
-pub const LEADS: Metric = Metric::gauge("mpi_operator_is_leader", "Whether this replica works on MPIJobs");
 
 fn is(job: &Value, condition: ConditionType) -> bool {
     let mut conditions = job["status"]["conditions"].as_array().into_iter().flatten();
@@ -29,12 +22,12 @@ fn has_failed(job: &Value) -> bool {
 /// Names the launchers of a cache whenever somebody reads the numbers.
 pub fn count(registry: &Registry, cache: Arc<Cache>) {
     registry.on_read("mpijobs", move |registry| {
-        registry.clear(&INFO);
+        registry.clear(&MPIJOB_INFO);
         cache.visit(&mpi::gvk(), |job| {
             if job["status"]["replicaStatuses"].get(ReplicaType::Launcher.as_str()).is_some() {
                 let launcher = launcher(object::meta(job, "name"));
                 let namespace = object::meta(job, "namespace");
-                registry.set(&INFO, &[("launcher", &launcher), ("namespace", namespace)], 1.0);
+                registry.set(&MPIJOB_INFO, &[("launcher", &launcher), ("namespace", namespace)], 1.0);
             }
         });
     });
@@ -47,9 +40,9 @@ pub fn witness(registry: Arc<Registry>) -> Witness {
         let Some(old) = old.filter(|old| *gvk == mpi::gvk() && object::uid(old) == object::uid(new)) else { return };
         let begins = |holds: &dyn Fn(&Value) -> bool| holds(new) && !holds(old);
         for (metric, holds) in [
-            (&CREATED, &(|job: &Value| is(job, ConditionType::Created)) as &dyn Fn(&Value) -> bool),
-            (&SUCCEEDED, &|job: &Value| is(job, ConditionType::Succeeded)),
-            (&FAILED, &has_failed),
+            (&MPIJOBS_CREATED, &(|job: &Value| is(job, ConditionType::Created)) as &dyn Fn(&Value) -> bool),
+            (&MPIJOBS_SUCCEEDED, &|job: &Value| is(job, ConditionType::Succeeded)),
+            (&MPIJOBS_FAILED, &has_failed),
         ] {
             if begins(holds) {
                 registry.add(metric, &[], 1.0);

@@ -1,23 +1,15 @@
 //! Metrics of TrainJobs: how many are in each state and why, and how long they take to start and to end.
 
+use api::metrics::{TRAINJOB_END_SECONDS, TRAINJOB_START_SECONDS, TRAINJOBS};
 use api::object::{self, Gvk, text};
 use driver::Witness;
 use driver::cache::Cache;
-use driver::metrics::{Metric, Registry};
+use driver::metrics::Registry;
 use jiff::Timestamp;
 use plan::controller::trainjob_gvk;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// TrainJobs by state (Pending, Running, Suspended, Complete, Failed) and reason. The leader knows.
-pub const JOBS: Metric = Metric::gauge("trainyard_trainjobs", "TrainJobs by state and reason");
-/// Until pods of the TrainJob were first ready, as its jobsStatus tells.
-pub const START_SECONDS: Metric =
-    Metric::long_histogram("trainyard_trainjob_start_seconds", "From a TrainJob's creation until pods of it first ran");
-/// Until it was complete or failed.
-pub const END_SECONDS: Metric =
-    Metric::long_histogram("trainyard_trainjob_end_seconds", "From a TrainJob's creation until it ended, by state");
 
 /// A TrainJob's state and the reason for it.
 fn state(job: &Value) -> (&'static str, String) {
@@ -43,9 +35,9 @@ pub fn count(registry: &Registry, cache: Arc<Cache>) {
     registry.on_read("trainjobs", move |registry| {
         let mut counts: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
         cache.visit(&trainjob_gvk(), |job| *counts.entry(state(job)).or_default() += 1.0);
-        registry.clear(&JOBS);
+        registry.clear(&TRAINJOBS);
         for ((state, reason), count) in counts {
-            registry.set(&JOBS, &[("reason", &reason), ("state", state)], count);
+            registry.set(&TRAINJOBS, &[("reason", &reason), ("state", state)], count);
         }
     });
 }
@@ -61,11 +53,11 @@ pub fn witness(registry: Arc<Registry>) -> Witness {
         let Ok(created) = object::meta(new, "creationTimestamp").parse::<Timestamp>() else { return };
         let seconds = Timestamp::now().duration_since(created).as_secs_f64().max(0.0);
         if has_run(new) && !has_run(old) {
-            registry.observe(&START_SECONDS, &[], seconds);
+            registry.observe(&TRAINJOB_START_SECONDS, &[], seconds);
         }
         let ended = |job: &Value| matches!(state(job).0, "Failed" | "Complete");
         if ended(new) && !ended(old) {
-            registry.observe(&END_SECONDS, &[("state", state(new).0)], seconds);
+            registry.observe(&TRAINJOB_END_SECONDS, &[("state", state(new).0)], seconds);
         }
     })
 }

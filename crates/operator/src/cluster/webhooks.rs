@@ -7,10 +7,11 @@
 use crate::cluster::leader::form;
 use crate::controllers::admission::{Denial, Lookup, Operation, Review, Webhook};
 use crate::serve::{Answer, Service, answer, text};
+use api::metrics::{VERDICTS, WEBHOOK_REQUESTS, WEBHOOK_SECONDS, WEBHOOKS_IN_FLIGHT};
 use api::object::{self, Gvk, Target};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use driver::metrics::{Metric, Registry};
+use driver::metrics::Registry;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -30,18 +31,6 @@ const BODY_MAX: usize = 16 << 20;
 const ANSWER_MAX: Duration = Duration::from_secs(8);
 /// Questions lead to further questions (runtime, then priority classes) a few times at most, and once from the beginning.
 const ROUNDS_MAX: usize = 8;
-
-/// Webhook requests by path and HTTP status code.
-pub const REQUESTS: Metric =
-    Metric::counter("controller_runtime_webhook_requests_total", "Admission requests by webhook and status code");
-/// How long they took.
-pub const SECONDS: Metric =
-    Metric::histogram("controller_runtime_webhook_latency_seconds", "How long admission requests took, by webhook");
-/// How many are being answered.
-pub const IN_FLIGHT: Metric =
-    Metric::gauge("controller_runtime_webhook_requests_in_flight", "Admission requests that are being answered");
-/// What became of them.
-pub const VERDICTS: Metric = Metric::counter("trainyard_admission_total", "Objects admitted and denied, by webhook");
 
 /// One of the two halves of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,14 +225,14 @@ struct UnderWay<'a>(&'a Registry, &'static str);
 
 impl<'a> UnderWay<'a> {
     fn new(metrics: &'a Registry, path: &'static str) -> Self {
-        metrics.add(&IN_FLIGHT, &[("webhook", path)], 1.0);
+        metrics.add(&WEBHOOKS_IN_FLIGHT, &[("webhook", path)], 1.0);
         Self(metrics, path)
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.add(&IN_FLIGHT, &[("webhook", self.1)], -1.0);
+        self.0.add(&WEBHOOKS_IN_FLIGHT, &[("webhook", self.1)], -1.0);
     }
 }
 
@@ -255,8 +244,8 @@ impl Service for Webhooks {
         let under_way = UnderWay::new(&self.metrics, path);
         let answer = self.respond(request).await;
         drop(under_way);
-        self.metrics.add(&REQUESTS, &[("code", answer.status().as_str()), ("webhook", path)], 1.0);
-        self.metrics.observe(&SECONDS, &[("webhook", path)], started.elapsed().as_secs_f64());
+        self.metrics.add(&WEBHOOK_REQUESTS, &[("code", answer.status().as_str()), ("webhook", path)], 1.0);
+        self.metrics.observe(&WEBHOOK_SECONDS, &[("webhook", path)], started.elapsed().as_secs_f64());
         answer
     }
 }

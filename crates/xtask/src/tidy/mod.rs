@@ -4,6 +4,7 @@
 //! that one run shows all findings.
 
 mod crates;
+mod metrics;
 mod source;
 
 use crate::documents::{self, Facts};
@@ -33,12 +34,14 @@ pub fn run(root: &Path) -> Result<()> {
     findings.extend(documents(root, &metadata, &files, &texts)?);
     findings.extend(crates::unused(&metadata, &texts));
     findings.extend(crates::lints(&texts));
+    findings.extend(metrics::listed(&read(root, metrics::PAGE)?));
     let mut long = Vec::new();
     for (file, text) in &texts {
         findings.extend(source::registries(file, text));
         findings.extend(source::unreadable(file, text));
         if file.ends_with(".rs") {
             findings.extend(source::faults(file, text));
+            findings.extend(metrics::spelled(file, text));
             long.extend(source::too_long(file, text));
         }
     }

@@ -1,0 +1,294 @@
+//! Metrics that our programs serve: one table of names, types, labels and help.
+//!
+//! Names and labels are those of controller-runtime, kube-apiserver and mpi-operator where they have the same thing, so that
+//! dashboards made for them go on working. docs/cluster.md lists the table, and `cargo xtask tidy` compares both.
+
+/// What a series counts and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// As it is served: a counter ends with `_total`, a quantity with its unit.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// The names of its labels, in the order in which they are shown.
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+}
+
+/// What becomes of a metric's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Is now.
+    Gauge,
+    /// Durations of milliseconds to a minute, in seconds.
+    Histogram,
+    /// Durations of seconds to a week, in seconds.
+    LongHistogram,
+}
+
+impl Kind {
+    /// Prometheus' word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram | Self::LongHistogram => "histogram",
+        }
+    }
+}
+
+type Names = &'static [&'static str];
+
+impl Metric {
+    pub const fn counter(name: &'static str, labels: Names, help: &'static str) -> Self {
+        Self { name, kind: Kind::Counter, labels, help }
+    }
+
+    pub const fn gauge(name: &'static str, labels: Names, help: &'static str) -> Self {
+        Self { name, kind: Kind::Gauge, labels, help }
+    }
+
+    pub const fn histogram(name: &'static str, labels: Names, help: &'static str) -> Self {
+        Self { name, kind: Kind::Histogram, labels, help }
+    }
+
+    pub const fn long_histogram(name: &'static str, labels: Names, help: &'static str) -> Self {
+        Self { name, kind: Kind::LongHistogram, labels, help }
+    }
+
+    /// The name without the endings that OpenMetrics adds: a counter's `_total`, a histogram's unit.
+    pub fn stem(&self) -> &'static str {
+        let ending = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Gauge => "",
+            Kind::Histogram | Kind::LongHistogram => "_seconds",
+        };
+        self.name.strip_suffix(ending).unwrap_or(self.name)
+    }
+
+    /// The unit of its values; empty for numbers of things.
+    pub fn unit(&self) -> &'static str {
+        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
+        ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or_default()
+    }
+}
+
+// the driver's: one series for each controller
+
+/// Decisions taken, by controller and by how they ended: success, requeue_after, requeue or error.
+pub const RECONCILES: Metric =
+    Metric::counter("controller_runtime_reconcile_total", &["controller", "result"], "Reconciliations per controller");
+/// Decisions that failed.
+pub const RECONCILE_ERRORS: Metric = Metric::counter(
+    "controller_runtime_reconcile_errors_total",
+    &["controller"],
+    "Reconciliations that failed, per controller",
+);
+/// Reconcilers that crashed on an object.
+pub const RECONCILE_PANICS: Metric = Metric::counter(
+    "controller_runtime_reconcile_panics_total",
+    &["controller"],
+    "Reconciliations that panicked, per controller",
+);
+/// From taking a key to the last answer of the API server.
+pub const RECONCILE_SECONDS: Metric = Metric::histogram(
+    "controller_runtime_reconcile_time_seconds",
+    &["controller"],
+    "Length of a reconciliation, per controller",
+);
+/// Workers that have a key.
+pub const ACTIVE_WORKERS: Metric =
+    Metric::gauge("controller_runtime_active_workers", &["controller"], "Workers in use, per controller");
+/// Workers that there are.
+pub const MAX_WORKERS: Metric =
+    Metric::gauge("controller_runtime_max_concurrent_reconciles", &["controller"], "Workers there are, per controller");
+/// Keys that came in.
+pub const QUEUE_ADDS: Metric =
+    Metric::counter("workqueue_adds_total", &["controller", "name"], "Objects that were queued, per queue");
+/// From being ready to being taken by a worker.
+pub const QUEUE_SECONDS: Metric = Metric::histogram(
+    "workqueue_queue_duration_seconds",
+    &["controller", "name"],
+    "How long objects waited for a worker, per queue",
+);
+/// From being taken by a worker to being done.
+pub const QUEUE_WORK_SECONDS: Metric = Metric::histogram(
+    "workqueue_work_duration_seconds",
+    &["controller", "name"],
+    "How long objects were worked on, per queue",
+);
+/// Keys that wait for a worker.
+pub const QUEUE_DEPTH: Metric =
+    Metric::gauge("workqueue_depth", &["controller", "name"], "Objects that wait for a worker, per queue");
+/// Keys that were given back to be tried again.
+pub const QUEUE_RETRIES: Metric =
+    Metric::counter("workqueue_retries_total", &["controller", "name"], "Objects to be tried again, per queue");
+
+// the operator's
+
+/// Requests to the API server, by status code (`<error>`: no answer came), host and method, as client-go counts them.
+pub const CLIENT_REQUESTS: Metric = Metric::counter(
+    "rest_client_requests_total",
+    &["code", "host", "method"],
+    "Requests to the API server, by status code, host and method",
+);
+/// Whether this replica leads.
+pub const LEADS: Metric =
+    Metric::gauge("leader_election_master_status", &["name"], "Whether this replica leads, by lease");
+/// Webhook requests by path and HTTP status code.
+pub const WEBHOOK_REQUESTS: Metric = Metric::counter(
+    "controller_runtime_webhook_requests_total",
+    &["code", "webhook"],
+    "Admission requests by webhook and status code",
+);
+/// How long they took.
+pub const WEBHOOK_SECONDS: Metric = Metric::histogram(
+    "controller_runtime_webhook_latency_seconds",
+    &["webhook"],
+    "How long admission requests took, by webhook",
+);
+/// How many are being answered.
+pub const WEBHOOKS_IN_FLIGHT: Metric = Metric::gauge(
+    "controller_runtime_webhook_requests_in_flight",
+    &["webhook"],
+    "Admission requests that are being answered",
+);
+/// What became of them.
+pub const VERDICTS: Metric =
+    Metric::counter("trainyard_admission_total", &["verdict", "webhook"], "Objects admitted and denied, by webhook");
+/// TrainJobs by state (Pending, Running, Suspended, Complete, Failed) and reason. The leader knows.
+pub const TRAINJOBS: Metric =
+    Metric::gauge("trainyard_trainjobs", &["reason", "state"], "TrainJobs by state and reason");
+/// Until pods of the TrainJob were first ready, as its jobsStatus tells.
+pub const TRAINJOB_START_SECONDS: Metric = Metric::long_histogram(
+    "trainyard_trainjob_start_seconds",
+    &[],
+    "From a TrainJob's creation until pods of it first ran",
+);
+/// Until it was complete or failed.
+pub const TRAINJOB_END_SECONDS: Metric = Metric::long_histogram(
+    "trainyard_trainjob_end_seconds",
+    &["state"],
+    "From a TrainJob's creation until it ended, by state",
+);
+pub const MPIJOBS_CREATED: Metric =
+    Metric::counter("mpi_operator_jobs_created_total", &[], "MPIJobs that were first looked at");
+pub const MPIJOBS_SUCCEEDED: Metric =
+    Metric::counter("mpi_operator_jobs_successful_total", &[], "MPIJobs that succeeded");
+pub const MPIJOBS_FAILED: Metric =
+    Metric::counter("mpi_operator_jobs_failed_total", &[], "MPIJobs that failed for good");
+/// Upstream never takes one away; here it goes with the MPIJob.
+pub const MPIJOB_INFO: Metric =
+    Metric::gauge("mpi_operator_job_info", &["launcher", "namespace"], "MPIJobs whose launcher was made, by its name");
+/// Whether this replica works on MPIJobs.
+pub const MPIJOBS_LEADS: Metric = Metric::gauge("mpi_operator_is_leader", &[], "Whether this replica works on MPIJobs");
+
+// of each process
+
+pub const PROCESS_MEMORY: Metric = Metric::gauge("process_resident_memory_bytes", &[], "Memory in use");
+pub const PROCESS_CPU: Metric = Metric::counter("process_cpu_seconds_total", &[], "Processor time used");
+
+// the API server's
+
+/// What a request is about.
+const ABOUT: Names = &["verb", "group", "version", "resource", "subresource", "scope", "component"];
+
+pub const REQUESTS: Metric = Metric::counter(
+    "apiserver_request_total",
+    &["verb", "group", "version", "resource", "subresource", "scope", "component", "code"],
+    "Requests, by what they ask for and the answer's code",
+);
+pub const REQUEST_SECONDS: Metric = Metric::histogram(
+    "apiserver_request_duration_seconds",
+    ABOUT,
+    "Time from a request's head to its answer's; watches are left out",
+);
+pub const IN_FLIGHT: Metric =
+    Metric::gauge("apiserver_current_inflight_requests", &["request_kind"], "Requests that are being answered");
+pub const LONG_RUNNING: Metric = Metric::gauge("apiserver_longrunning_requests", ABOUT, "Watches that are open");
+pub const COMMIT_SECONDS: Metric =
+    Metric::histogram("trainyard_store_commit_duration_seconds", &[], "Time that commits to the database took");
+pub const TRANSACTIONS: Metric = Metric::counter(
+    "trainyard_store_transactions_total",
+    &[],
+    "Transactions committed; one commit takes all that wait",
+);
+pub const FAILED_COMMITS: Metric = Metric::counter("trainyard_store_failed_commits_total", &[], "Commits that failed");
+pub const WRITABLE: Metric =
+    Metric::gauge("trainyard_store_writable", &[], "Whether the last write, or the last try since, went through");
+pub const SET_ASIDE: Metric =
+    Metric::gauge("trainyard_store_set_aside_objects", &[], "Damaged objects that are not served");
+pub const STORED_BYTES: Metric =
+    Metric::gauge("apiserver_storage_size_bytes", &["storage_cluster_id"], "Size of the database and its log");
+pub const STORED_OBJECTS: Metric = Metric::gauge("apiserver_storage_objects", &["resource"], "Stored objects, by kind");
+
+/// What `trainyard operator` serves.
+pub const OPERATOR: &[&Metric] = &[
+    &RECONCILES,
+    &RECONCILE_ERRORS,
+    &RECONCILE_PANICS,
+    &RECONCILE_SECONDS,
+    &ACTIVE_WORKERS,
+    &MAX_WORKERS,
+    &QUEUE_ADDS,
+    &QUEUE_SECONDS,
+    &QUEUE_WORK_SECONDS,
+    &QUEUE_DEPTH,
+    &QUEUE_RETRIES,
+    &CLIENT_REQUESTS,
+    &LEADS,
+    &WEBHOOK_REQUESTS,
+    &WEBHOOK_SECONDS,
+    &WEBHOOKS_IN_FLIGHT,
+    &VERDICTS,
+    &TRAINJOBS,
+    &TRAINJOB_START_SECONDS,
+    &TRAINJOB_END_SECONDS,
+    &MPIJOBS_CREATED,
+    &MPIJOBS_SUCCEEDED,
+    &MPIJOBS_FAILED,
+    &MPIJOB_INFO,
+    &MPIJOBS_LEADS,
+    &PROCESS_MEMORY,
+    &PROCESS_CPU,
+];
+
+/// What the API server of `trainyard up` serves.
+pub const SERVER: &[&Metric] = &[
+    &REQUESTS,
+    &REQUEST_SECONDS,
+    &IN_FLIGHT,
+    &LONG_RUNNING,
+    &COMMIT_SECONDS,
+    &TRANSACTIONS,
+    &FAILED_COMMITS,
+    &WRITABLE,
+    &SET_ASIDE,
+    &STORED_BYTES,
+    &STORED_OBJECTS,
+    &PROCESS_MEMORY,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_prometheus_and_used_once() {
+        for table in [OPERATOR, SERVER] {
+            let names: BTreeSet<&str> = table.iter().map(|metric| metric.name).collect();
+            assert_eq!(names.len(), table.len());
+        }
+        for metric in OPERATOR.iter().chain(SERVER) {
+            let name = metric.name;
+            assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"), "{name}");
+            assert_eq!(metric.kind.as_str() == "histogram", name.ends_with("_seconds"), "{name}");
+        }
+        assert_eq!((REQUESTS.stem(), REQUESTS.unit()), ("apiserver_request", ""));
+        assert_eq!((REQUEST_SECONDS.stem(), REQUEST_SECONDS.unit()), ("apiserver_request_duration", "seconds"));
+        assert_eq!((STORED_BYTES.stem(), STORED_BYTES.unit()), (STORED_BYTES.name, "bytes"));
+        assert_eq!(PROCESS_CPU.unit(), "seconds");
+    }
+}
