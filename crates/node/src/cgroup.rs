@@ -79,13 +79,23 @@ fn mount_point(mountinfo: &str) -> Option<PathBuf> {
     })
 }
 
+/// Why an agent cannot have a group in another.
+#[derive(Debug, thiserror::Error)]
+enum GroupError {
+    #[error(transparent)]
+    Make(#[from] io::Error),
+    #[error("processes may not be moved there")]
+    Unmovable,
+    #[error("/bin/sh: {0}")]
+    Shell(io::Error),
+}
+
 /// Makes a group in `parent`, moves a process into it, and removes it; the controllers that are missing.
-fn try_in(parent: &Path, name: &str) -> Result<Vec<&'static str>, String> {
-    let text = |e: io::Error| e.to_string();
+fn try_in(parent: &Path, name: &str) -> Result<Vec<&'static str>, GroupError> {
     let group = parent.join(name);
-    let (held, missing) = hold_group(&group).map_err(text)?;
+    let (held, missing) = hold_group(&group)?;
     let probe = group.join("probe");
-    make(&probe).map_err(text)?;
+    make(&probe)?;
     let moved = Command::new("/bin/sh")
         .args(["-c", r#"echo $$ > "$0""#])
         .arg(probe.join("cgroup.procs"))
@@ -97,8 +107,8 @@ fn try_in(parent: &Path, name: &str) -> Result<Vec<&'static str>, String> {
     remove_unused(&group);
     match moved {
         Ok(status) if status.success() => Ok(missing),
-        Ok(_) => Err("processes may not be moved there".to_owned()),
-        Err(e) => Err(format!("/bin/sh: {e}")),
+        Ok(_) => Err(GroupError::Unmovable),
+        Err(e) => Err(GroupError::Shell(e)),
     }
 }
 

@@ -5,6 +5,35 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
 use std::collections::BTreeMap;
 
+/// Why what a pod refers to cannot be given to it, in the kubelet's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReferenceError {
+    #[error("configmap {name:?} not found")]
+    ConfigMap { name: String },
+    #[error("secret {name:?} not found")]
+    Secret { name: String },
+    #[error("couldn't find key {key} in ConfigMap {namespace}/{name}")]
+    ConfigMapKey { namespace: String, name: String, key: String },
+    #[error("couldn't find key {key} in Secret {namespace}/{name}")]
+    SecretKey { namespace: String, name: String, key: String },
+    #[error("unsupported fieldPath: {path}")]
+    Field { path: String },
+    #[error("unsupported resource: {resource}")]
+    Resource { resource: String },
+    #[error("unsupported valueFrom")]
+    ValueFrom,
+    /// An item of a volume.
+    #[error("configmap references non-existent config key: {name}")]
+    ConfigMapItem { name: String },
+    /// An item of a volume.
+    #[error("references non-existent secret key: {name}")]
+    SecretItem { name: String },
+    #[error("no service account token")]
+    Token,
+    #[error("this kind of projection is not available to pods that run as processes")]
+    Projection,
+}
+
 /// The config maps and secrets that a pod refers to; `None`: not there.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
@@ -14,16 +43,16 @@ pub struct Sources {
 
 impl Sources {
     /// Error as the kubelet words it, unless optional.
-    pub fn config_map(&self, name: &str, optional: bool) -> Result<Option<&ConfigMap>, String> {
+    pub fn config_map(&self, name: &str, optional: bool) -> Result<Option<&ConfigMap>, ReferenceError> {
         match self.config_maps.get(name).and_then(Option::as_ref) {
-            None if !optional => Err(format!("configmap {name:?} not found")),
+            None if !optional => Err(ReferenceError::ConfigMap { name: name.to_owned() }),
             found => Ok(found),
         }
     }
 
-    pub fn secret(&self, name: &str, optional: bool) -> Result<Option<&Secret>, String> {
+    pub fn secret(&self, name: &str, optional: bool) -> Result<Option<&Secret>, ReferenceError> {
         match self.secrets.get(name).and_then(Option::as_ref) {
-            None if !optional => Err(format!("secret {name:?} not found")),
+            None if !optional => Err(ReferenceError::Secret { name: name.to_owned() }),
             found => Ok(found),
         }
     }
@@ -97,7 +126,7 @@ pub fn resolve(
     sources: &Sources,
     base: Environment,
     adapt: impl Fn(&str, String) -> String,
-) -> Result<Environment, String> {
+) -> Result<Environment, ReferenceError> {
     let mut env = base;
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
@@ -144,16 +173,16 @@ fn referred(
     facts: &Facts,
     sources: &Sources,
     from: &EnvVarSource,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, ReferenceError> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     if let Some(source) = &from.field_ref {
         let value = fields::field(pod, facts, &source.field_path);
-        return value.map(Some).ok_or_else(|| format!("unsupported fieldPath: {}", source.field_path));
+        return value.map(Some).ok_or_else(|| ReferenceError::Field { path: source.field_path.clone() });
     }
     if let Some(source) = &from.resource_field_ref {
         let other = source.container_name.as_ref().and_then(|name| find_container(pod, name));
         let value = fields::resource(other.unwrap_or(container), facts, source);
-        return value.map(Some).ok_or_else(|| format!("unsupported resource: {}", source.resource));
+        return value.map(Some).ok_or_else(|| ReferenceError::Resource { resource: source.resource.clone() });
     }
     if let Some(source) = &from.config_map_key_ref {
         let optional = source.optional == Some(true);
@@ -161,7 +190,11 @@ fn referred(
         return match map.data.as_ref().and_then(|data| data.get(&source.key)) {
             Some(value) => Ok(Some(value.clone())),
             None if optional => Ok(None),
-            None => Err(format!("couldn't find key {} in ConfigMap {namespace}/{}", source.key, source.name)),
+            None => Err(ReferenceError::ConfigMapKey {
+                namespace: namespace.to_owned(),
+                name: source.name.clone(),
+                key: source.key.clone(),
+            }),
         };
     }
     if let Some(source) = &from.secret_key_ref {
@@ -170,10 +203,14 @@ fn referred(
         return match secret.data.as_ref().and_then(|data| data.get(&source.key)) {
             Some(value) => Ok(Some(as_text(value))),
             None if optional => Ok(None),
-            None => Err(format!("couldn't find key {} in Secret {namespace}/{}", source.key, source.name)),
+            None => Err(ReferenceError::SecretKey {
+                namespace: namespace.to_owned(),
+                name: source.name.clone(),
+                key: source.key.clone(),
+            }),
         };
     }
-    Err("unsupported valueFrom".to_owned())
+    Err(ReferenceError::ValueFrom)
 }
 
 /// A container or init container of the pod by name.
@@ -258,7 +295,7 @@ mod tests {
             ]
         );
         let none = Sources { config_maps: [("cm".to_owned(), None)].into(), ..sources };
-        let error = resolve(&pod, container, &facts, &none, base, |_, v| v).unwrap_err();
+        let error = resolve(&pod, container, &facts, &none, base, |_, v| v).unwrap_err().to_string();
         assert_eq!(error, "configmap \"cm\" not found");
     }
 }

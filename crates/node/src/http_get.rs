@@ -20,21 +20,60 @@ const REDIRECTS_MAX: usize = 10;
 /// Who asks; the kubelet of the version that the node names.
 const USER_AGENT: &str = "kube-probe/1.36";
 
+/// Why a pod gave no answer, in the kubelet's words.
+#[derive(Debug, thiserror::Error)]
+pub enum GetError {
+    #[error("Get {url:?}: {why}")]
+    Failed { url: String, why: ExchangeError },
+    #[error("Get {url:?}: stopped after {REDIRECTS_MAX} redirects")]
+    Redirects { url: String },
+}
+
+/// Why one request got no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("header {name:?}: {why}")]
+    Header { name: String, why: http::Error },
+    /// The connection ended within the answer.
+    #[error("EOF")]
+    Incomplete,
+    /// A name, TLS or HTTP.
+    #[error(transparent)]
+    Protocol(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl ExchangeError {
+    fn protocol(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Protocol(Box::new(error))
+    }
+}
+
+/// Why a port of a pod cannot be connected to.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("dial tcp {host}:{port}: connect: connection refused")]
+    Refused { host: String, port: u16 },
+    #[error("dial tcp {host}:{port}: {error}")]
+    Failed { host: String, port: u16, error: std::io::Error },
+}
+
 /// The status of the answer, after redirects on the same host.
 ///
 /// # Errors
 /// There was no answer: what a kubelet would say of it, beginning with `Get "<url>"`.
-pub async fn get(target: &HttpGet) -> Result<StatusCode, String> {
+pub async fn get(target: &HttpGet) -> Result<StatusCode, GetError> {
     let mut target = target.clone();
     for _ in 0..=REDIRECTS_MAX {
-        let url = url(&target);
-        let (status, location) = once(&target).await.map_err(|why| format!("Get {url:?}: {why}"))?;
+        let failed = |why| GetError::Failed { url: url(&target), why };
+        let (status, location) = once(&target).await.map_err(failed)?;
         match location.filter(|_| status.is_redirection()).and_then(|location| redirected(&target, &location)) {
             Some(next) => target = next,
             None => return Ok(status),
         }
     }
-    Err(format!("Get {:?}: stopped after {REDIRECTS_MAX} redirects", url(&target)))
+    Err(GetError::Redirects { url: url(&target) })
 }
 
 /// The address that is asked, as text.
@@ -69,39 +108,39 @@ fn redirected(target: &HttpGet, location: &str) -> Option<HttpGet> {
     Some(HttpGet { https, port, path, ..target.clone() })
 }
 
-async fn once(target: &HttpGet) -> Result<(StatusCode, Option<String>), String> {
+async fn once(target: &HttpGet) -> Result<(StatusCode, Option<String>), ExchangeError> {
     let stream = connect(&target.host, target.port).await?;
     if !target.https {
         return exchange(target, stream).await;
     }
-    let name = ServerName::try_from(target.host.clone()).map_err(|e| e.to_string())?;
+    let name = ServerName::try_from(target.host.clone()).map_err(ExchangeError::protocol)?;
     let connector = TlsConnector::from(Arc::new(tls()?));
-    let stream = connector.connect(name, stream).await.map_err(|e| e.to_string())?;
+    let stream = connector.connect(name, stream).await.map_err(ExchangeError::protocol)?;
     exchange(target, stream).await
 }
 
 /// Connects, with a kubelet's words where that fails.
-pub async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
+pub async fn connect(host: &str, port: u16) -> Result<TcpStream, ConnectError> {
     match TcpStream::connect((host, port)).await {
         Ok(stream) => Ok(stream),
         Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-            Err(format!("dial tcp {host}:{port}: connect: connection refused"))
+            Err(ConnectError::Refused { host: host.to_owned(), port })
         }
-        Err(e) => Err(format!("dial tcp {host}:{port}: {e}")),
+        Err(error) => Err(ConnectError::Failed { host: host.to_owned(), port, error }),
     }
 }
 
-async fn exchange<S>(target: &HttpGet, stream: S) -> Result<(StatusCode, Option<String>), String>
+async fn exchange<S>(target: &HttpGet, stream: S) -> Result<(StatusCode, Option<String>), ExchangeError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let request = request(target)?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|e| e.to_string())?;
+    let (mut sender, connection) = handshake.map_err(ExchangeError::protocol)?;
     let sent = sender.send_request(request);
     let answer = beside(connection, sent)
         .await
-        .map_err(|e| if e.is_incomplete_message() { "EOF".to_owned() } else { e.to_string() })?;
+        .map_err(|e| if e.is_incomplete_message() { ExchangeError::Incomplete } else { ExchangeError::protocol(e) })?;
     let location = answer.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
     Ok((answer.status(), location))
 }
@@ -117,12 +156,15 @@ pub async fn beside<T>(connection: impl Future, exchange: impl Future<Output = T
     exchange.await // the connection is over, and so is this
 }
 
-fn request(target: &HttpGet) -> Result<Request<Empty<bytes::Bytes>>, String> {
-    let mut request = Request::get(target.path.as_str()).body(Empty::new()).map_err(|e| e.to_string())?;
+fn request(target: &HttpGet) -> Result<Request<Empty<bytes::Bytes>>, ExchangeError> {
+    let mut request = Request::get(target.path.as_str()).body(Empty::new()).map_err(ExchangeError::protocol)?;
     let headers = request.headers_mut();
     for (name, value) in &target.headers {
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|e| format!("header {name:?}: {e}"))?;
-        let value = HeaderValue::from_str(value).map_err(|e| format!("header {name:?}: {e}"))?;
+        let name_text = || name.clone();
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|e| ExchangeError::Header { name: name_text(), why: e.into() })?;
+        let value =
+            HeaderValue::from_str(value).map_err(|e| ExchangeError::Header { name: name_text(), why: e.into() })?;
         headers.append(name, value);
     }
     let mut default = |name: HeaderName, value: &str| {
@@ -139,11 +181,11 @@ fn request(target: &HttpGet) -> Result<Request<Empty<bytes::Bytes>>, String> {
     Ok(request)
 }
 
-fn tls() -> Result<ClientConfig, String> {
+fn tls() -> Result<ClientConfig, ExchangeError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let schemes = provider.signature_verification_algorithms.supported_schemes();
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|e| e.to_string())?;
+    let config = config.map_err(ExchangeError::protocol)?;
     Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody { schemes })).with_no_client_auth())
 }
 

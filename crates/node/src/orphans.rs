@@ -15,22 +15,25 @@ pub const MARK: &str = "TRAINYARD_POD_UID";
 const LOOKS: usize = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Processes of a pod that live on, by number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("processes of the pod cannot be ended: {}", .pids.iter().map(i32::to_string).collect::<Vec<_>>().join(", "))]
+pub struct StillAlive {
+    pids: Vec<i32>,
+}
+
 /// Ends every process of a pod that no shim runs any more. Blocks until they are gone, two seconds at most.
 ///
 /// # Errors
-/// Processes that live on, by number.
-pub fn end(pod: &Held, records: &[Record]) -> Result<(), String> {
+/// Processes that live on.
+pub fn end(pod: &Held, records: &[Record]) -> Result<(), StillAlive> {
     if let Some(group) = &pod.cgroup
         && let Err(error) = crate::cgroup::remove(group)
     {
         tracing::warn!(group = %group.display(), %error, "cannot remove the pod's group");
     }
-    let left = kill_all(&pod.uid, &sessions(records));
-    if left.is_empty() {
-        return Ok(());
-    }
-    let numbers: Vec<String> = left.iter().map(i32::to_string).collect();
-    Err(format!("processes of the pod cannot be ended: {}", numbers.join(", ")))
+    let pids = kill_all(&pod.uid, &sessions(records));
+    if pids.is_empty() { Ok(()) } else { Err(StillAlive { pids }) }
 }
 
 /// Ends what is left of a pod by one of its keepers, whose shim was killed: what executed commands left behind was the shim's child and

@@ -8,7 +8,7 @@ use crate::identity::{self, Adapt, Peer};
 use crate::poddir::PodDir;
 use crate::probes::handlers::http_action;
 use crate::programs;
-use crate::volumes::{self, Place, Tokens, Volumes};
+use crate::volumes::{self, Place, Tokens, VolumeError, Volumes};
 use crate::wire::{ContainerLaunch, Hook, Isolation, Launch, Limits, Mount, PROTOCOL, RestartPolicy, RestartRule};
 use api::mpi::names::env::OPEN_MPI_5_HOSTFILE;
 use api::mpi::names::{CONFIG_PATH, HOSTFILE};
@@ -59,14 +59,14 @@ pub struct Choice {
 }
 
 /// Why a pod cannot be started yet.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// A volume cannot be made: containers wait as `ContainerCreating`.
     #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
-    Volume { volume: String, why: String },
+    Volume { volume: String, why: VolumeError },
     /// A container's description cannot be resolved: it waits as `CreateContainerConfigError`.
     #[error("{why}")]
-    Container { container: String, why: String },
+    Container { container: String, why: VolumeError },
     /// The machine: disk, processes, a token.
     #[error("{0}")]
     Machine(String),
@@ -180,7 +180,7 @@ impl Build<'_> {
 
     fn container(&self, container: &Container, is_init: bool) -> Result<ContainerLaunch, PrepareError> {
         let name = &container.name;
-        let wrong = |why: String| PrepareError::Container { container: name.clone(), why };
+        let wrong = |why: VolumeError| PrepareError::Container { container: name.clone(), why };
         let machine = |e: std::io::Error| PrepareError::Machine(format!("container {name}: {e}"));
         let work = self.dir.work(name);
         fs::create_dir_all(&work).map_err(machine)?;
@@ -196,8 +196,8 @@ impl Build<'_> {
             // Open MPI 5 passes over what operators set for those before it, and would run all ranks here
             base.set(OPEN_MPI_5_HOSTFILE, format!("{CONFIG_PATH}/{HOSTFILE}"));
         }
-        let mut env =
-            env::resolve(self.pod, container, &self.facts, self.sources, base, adapt_variable).map_err(wrong)?;
+        let mut env = env::resolve(self.pod, container, &self.facts, self.sources, base, adapt_variable)
+            .map_err(|why| wrong(why.into()))?;
         // Also where the pod brings a PATH of its own: it was made for a machine, not for what machines lack.
         let path = programs::with_programs(env.get("PATH").unwrap_or_default(), &self.settings.data.join("bin"));
         env.set("PATH", path);
@@ -304,7 +304,7 @@ impl Build<'_> {
             let address = self.choice.peer.address.to_string();
             return Some(match http_action(action, container, &address, &self.choice.ports) {
                 Ok(get) => Hook::HttpGet(get),
-                Err(why) => Hook::Invalid(why),
+                Err(why) => Hook::Invalid(why.to_string()),
             });
         }
         if let Some(sleep) = &handler.sleep {

@@ -7,7 +7,7 @@ mod switch;
 
 pub use needs::{Tokens, needs};
 
-use crate::env::{Environment, Sources, expand};
+use crate::env::{Environment, ReferenceError, Sources, expand};
 use crate::fields::Facts;
 use crate::poddir::PodDir;
 use crate::wire::{Mount, Tmpfs};
@@ -39,6 +39,26 @@ pub struct Volumes {
     pub tmpfs: Vec<Tmpfs>,
 }
 
+/// Why a volume cannot be made, or not be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    #[error("{}: {error}", path.display())]
+    Disk { path: PathBuf, error: io::Error },
+    #[error(
+        "this kind of volume is not available to pods that run as processes (available: configMap, downwardAPI, \
+             emptyDir, ephemeral, hostPath, persistentVolumeClaim, projected, secret)"
+    )]
+    Kind,
+    #[error("hostPath type check failed: {} is not {what}", path.display())]
+    HostPath { path: PathBuf, what: &'static str },
+    #[error("volume {name:?} not found")]
+    Unknown { name: String },
+    #[error("subPath {path:?} must stay inside its volume")]
+    SubPath { path: String },
+}
+
 /// Where a pod's volumes are made.
 pub struct Place<'a> {
     pub dir: &'a PodDir,
@@ -56,7 +76,7 @@ pub fn make(
     facts: &Facts,
     sources: &Sources,
     tokens: &Tokens,
-) -> Result<Volumes, (String, String)> {
+) -> Result<Volumes, (String, VolumeError)> {
     let mut volumes = Volumes::default();
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         let path = make_one(place, pod, facts, sources, tokens, volume, &mut volumes.tmpfs)
@@ -87,7 +107,7 @@ pub fn show(dir: &PodDir, pod: &Pod, map: &ConfigMap) {
 }
 
 /// Replaces what a volume shows. Where its files cannot be made now, they stay as they are.
-fn replace(dir: &PodDir, volume: &Volume, files: Result<Files, String>) {
+fn replace(dir: &PodDir, volume: &Volume, files: Result<Files, ReferenceError>) {
     if let Ok(files) = files
         && let Err(error) = write_atomically(&dir.volume(&volume.name), &files)
     {
@@ -103,16 +123,16 @@ fn make_one(
     tokens: &Tokens,
     volume: &Volume,
     tmpfs: &mut Vec<Tmpfs>,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, VolumeError> {
     let own = place.dir.volume(&volume.name);
-    let directory = |path: PathBuf| fs::create_dir_all(&path).map(|()| path.clone()).map_err(|e| io_text(&path, &e));
+    let directory = |path: PathBuf| fs::create_dir_all(&path).map(|()| path.clone()).map_err(|e| on_disk(&path, e));
     if let Some(files) = projected_files(pod, facts, sources, tokens, volume) {
-        write_atomically(&own, &files?).map_err(|e| io_text(&own, &e))?;
+        write_atomically(&own, &files?).map_err(|e| on_disk(&own, e))?;
         return Ok(own);
     }
     if let Some(source) = &volume.empty_dir {
         let path = directory(own)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).map_err(|e| io_text(&path, &e))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).map_err(|e| on_disk(&path, e))?;
         if source.medium.as_deref() == Some("Memory") {
             let size = source.size_limit.as_ref().and_then(|q| Quantity::parse(&q.0).ok()).map(Quantity::value);
             let size = size.and_then(|n| u64::try_from(n).ok());
@@ -132,9 +152,7 @@ fn make_one(
         let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
         return directory(claim(place.data, namespace, &format!("{pod_name}-{}", volume.name)));
     }
-    Err("this kind of volume is not available to pods that run as processes (available: configMap, downwardAPI, \
-         emptyDir, ephemeral, hostPath, persistentVolumeClaim, projected, secret)"
-        .to_owned())
+    Err(VolumeError::Kind)
 }
 
 /// The directory that stands for a persistent volume claim on this machine.
@@ -142,13 +160,13 @@ pub fn claim(data: &Path, namespace: &str, name: &str) -> PathBuf {
     data.join("claims").join(namespace).join(name)
 }
 
-fn io_text(path: &Path, error: &io::Error) -> String {
-    format!("{}: {error}", path.display())
+fn on_disk(path: &Path, error: io::Error) -> VolumeError {
+    VolumeError::Disk { path: path.to_owned(), error }
 }
 
-fn host_path(path: PathBuf, kind: &str) -> Result<PathBuf, String> {
-    let text = |e: io::Error| io_text(&path, &e);
-    let wrong = |what: &str| Err(format!("hostPath type check failed: {} is not {what}", path.display()));
+fn host_path(path: PathBuf, kind: &str) -> Result<PathBuf, VolumeError> {
+    let text = |e: io::Error| on_disk(&path, e);
+    let wrong = |what| Err(VolumeError::HostPath { path: path.clone(), what });
     match kind {
         // Container runtimes make a directory where there is nothing.
         "" | "DirectoryOrCreate" if !path.exists() => fs::create_dir_all(&path).map_err(text)?,
@@ -173,10 +191,10 @@ fn safe(path: &str) -> io::Result<&Path> {
 ///
 /// # Errors
 /// A volume that the pod does not have, or a `subPath` that leads out of its volume.
-pub fn mounts(volumes: &Volumes, container: &Container, env: &Environment) -> Result<Vec<Mount>, String> {
+pub fn mounts(volumes: &Volumes, container: &Container, env: &Environment) -> Result<Vec<Mount>, VolumeError> {
     let mut mounts = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
-        let base = volumes.paths.get(&mount.name).ok_or_else(|| format!("volume {:?} not found", mount.name))?;
+        let base = volumes.paths.get(&mount.name).ok_or_else(|| VolumeError::Unknown { name: mount.name.clone() })?;
         let expression = mount.sub_path_expr.as_deref().map(|text| expand(text, |name| env.get(name)));
         let sub_path = expression.or_else(|| mount.sub_path.clone()).filter(|s| !s.is_empty());
         let source = match sub_path {
@@ -189,14 +207,14 @@ pub fn mounts(volumes: &Volumes, container: &Container, env: &Environment) -> Re
     Ok(mounts)
 }
 
-fn sub_directory(base: &Path, sub_path: &str) -> Result<PathBuf, String> {
-    let wrong = || format!("subPath {sub_path:?} must stay inside its volume");
+fn sub_directory(base: &Path, sub_path: &str) -> Result<PathBuf, VolumeError> {
+    let wrong = || VolumeError::SubPath { path: sub_path.to_owned() };
     let path = base.join(safe(sub_path.trim_end_matches('/')).map_err(|_| wrong())?);
     if !path.exists() {
-        fs::create_dir_all(&path).map_err(|e| io_text(&path, &e))?;
+        fs::create_dir_all(&path).map_err(|e| on_disk(&path, e))?;
     }
-    let real = path.canonicalize().map_err(|e| io_text(&path, &e))?;
-    let base = base.canonicalize().map_err(|e| io_text(base, &e))?;
+    let real = path.canonicalize().map_err(|e| on_disk(&path, e))?;
+    let base = base.canonicalize().map_err(|e| on_disk(base, e))?;
     if real.starts_with(&base) { Ok(real) } else { Err(wrong()) }
 }
 
@@ -265,6 +283,6 @@ mod tests {
         refresh(&place, &pod, &facts, &sources, &tokens);
         assert_eq!(read("cm", "key"), "two");
         let missing = make(&place, &pod, &facts, &sources, &tokens).unwrap_err();
-        assert_eq!(missing, ("cm".to_owned(), "configmap \"cm\" not found".to_owned()));
+        assert_eq!((missing.0.as_str(), missing.1.to_string().as_str()), ("cm", "configmap \"cm\" not found"));
     }
 }

@@ -130,7 +130,7 @@ impl PodStreams for AllStreams {
         Box::pin(async move {
             let (container, options) = asked(options);
             let log = far.log(object::uid(&pod), object::meta(&pod, "name"), &container, options).await;
-            let log = log.map_err(Status::bad_request)?;
+            let log = log.map_err(|error| Status::bad_request(error.to_string()))?;
             // a connection that is lost ends the log: there is nobody to tell in the middle of a body
             Ok(log
                 .take_while(|chunk| std::future::ready(chunk.is_ok()))
@@ -174,8 +174,10 @@ impl PodStreams for AllStreams {
         let uid = object::uid(pod).to_owned();
         let StreamOptions { container, command, stdin, tty, .. } = options.clone();
         Box::pin(async move {
-            let FarExec { stdin, stdout, stderr, sizes, exit } =
-                far.exec(&uid, ExecOptions { container, command, stdin, tty }).await?;
+            let FarExec { stdin, stdout, stderr, sizes, exit } = far
+                .exec(&uid, ExecOptions { container, command, stdin, tty })
+                .await
+                .map_err(|error| error.to_string())?;
             let stderr = stderr.map(|stderr| Box::new(stderr) as Box<dyn tokio::io::AsyncRead + Send + Unpin>);
             let resize = sizes.map(|sizes| -> Resize {
                 Box::new(move |columns, rows| {

@@ -1,6 +1,6 @@
 //! The health check of gRPC (`grpc.health.v1.Health/Check`) over HTTP/2: one call, a message of one field each way.
 
-use crate::http_get::{beside, connect};
+use crate::http_get::{ConnectError, beside, connect};
 use bytes::{BufMut, Bytes, BytesMut};
 use h2::RecvStream;
 use http::{HeaderMap, Request};
@@ -13,6 +13,42 @@ const UNIMPLEMENTED: u32 = 12;
 /// Longest answer that is read: a health check's has two bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
+/// Why a service is not healthy, in the kubelet's words.
+#[derive(Debug, thiserror::Error)]
+pub enum HealthError {
+    #[error("error: failed to connect service at {address:?}: {why}")]
+    Connect { address: String, why: ConnectError },
+    #[error("timeout: failed to connect service {address:?} within {secs}s: context deadline exceeded")]
+    ConnectTimedOut { address: String, secs: u64 },
+    #[error("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}")]
+    Unimplemented { message: String },
+    #[error("timeout: health rpc did not complete within {secs}s")]
+    TimedOut { secs: u64 },
+    #[error("error: health rpc probe failed: rpc error: code = {} desc = {message}", name(*code))]
+    Status { code: u32, message: String },
+    #[error("error: health rpc probe failed: {why}")]
+    Call { why: CallError },
+    #[error("service unhealthy (responded with {status:?})")]
+    Unhealthy { status: String },
+}
+
+/// Why a call brought no status.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error(transparent)]
+    Transport(#[from] h2::Error),
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    #[error("unexpected HTTP status code received from server: {0}")]
+    HttpStatus(http::StatusCode),
+    #[error("server closed the stream without sending trailers")]
+    NoTrailers,
+    #[error("the answer is too long")]
+    TooLong,
+    #[error("the answer cannot be read")]
+    Unreadable,
+}
+
 /// How a call ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Status {
@@ -24,72 +60,66 @@ struct Status {
 ///
 /// # Errors
 /// It is not healthy, or did not say so in time; in the kubelet's words.
-pub async fn check(host: &str, port: u16, service: &str, limit: Duration) -> Result<(), String> {
+pub async fn check(host: &str, port: u16, service: &str, limit: Duration) -> Result<(), HealthError> {
     let address = format!("{host}:{port}");
-    let within = limit.as_secs();
+    let secs = limit.as_secs();
     let started = tokio::time::Instant::now();
     let deadline = api::time::after(started, limit);
     let stream = match tokio::time::timeout_at(deadline, connect(host, port)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(why)) => return Err(format!("error: failed to connect service at {address:?}: {why}")),
+        Ok(Err(why)) => return Err(HealthError::Connect { address, why }),
         Err(_) => {
-            return Err(format!(
-                "timeout: failed to connect service {address:?} within {within}s: context deadline exceeded"
-            ));
+            return Err(HealthError::ConnectTimedOut { address, secs });
         }
     };
     let call = async {
-        let (sender, connection) = h2::client::handshake(stream).await.map_err(|e| e.to_string())?;
+        let (sender, connection) = h2::client::handshake(stream).await?;
         beside(connection, call(sender, &address, service)).await
     };
     match tokio::time::timeout_at(deadline, call).await {
         Ok(Ok((Status { code: OK, .. }, answer))) => verdict(&answer),
-        Ok(Ok((Status { code: UNIMPLEMENTED, message }, _))) => Err(format!(
-            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
-        )),
-        Ok(Ok((Status { code: DEADLINE_EXCEEDED, .. }, _))) | Err(_) => {
-            Err(format!("timeout: health rpc did not complete within {within}s"))
-        }
-        Ok(Ok((Status { code, message }, _))) => {
-            Err(format!("error: health rpc probe failed: rpc error: code = {} desc = {message}", name(code)))
-        }
-        Ok(Err(why)) => Err(format!("error: health rpc probe failed: {why}")),
+        Ok(Ok((Status { code: UNIMPLEMENTED, message }, _))) => Err(HealthError::Unimplemented { message }),
+        Ok(Ok((Status { code: DEADLINE_EXCEEDED, .. }, _))) | Err(_) => Err(HealthError::TimedOut { secs }),
+        Ok(Ok((Status { code, message }, _))) => Err(HealthError::Status { code, message }),
+        Ok(Err(why)) => Err(HealthError::Call { why }),
     }
 }
 
-async fn call(sender: h2::client::SendRequest<Bytes>, address: &str, service: &str) -> Result<(Status, Bytes), String> {
-    let text = |e: h2::Error| e.to_string();
-    let mut sender = sender.ready().await.map_err(text)?;
+async fn call(
+    sender: h2::client::SendRequest<Bytes>,
+    address: &str,
+    service: &str,
+) -> Result<(Status, Bytes), CallError> {
+    let mut sender = sender.ready().await?;
     let request = Request::post(format!("http://{address}/grpc.health.v1.Health/Check"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .header("user-agent", "kube-probe/1.36")
-        .body(())
-        .map_err(|e| e.to_string())?;
-    let (answer, mut body) = sender.send_request(request, false).map_err(text)?;
-    body.send_data(question(service), true).map_err(text)?;
-    let answer = answer.await.map_err(text)?;
+        .body(())?;
+    let (answer, mut body) = sender.send_request(request, false)?;
+    body.send_data(question(service), true)?;
+    let answer = answer.await?;
     let (head, mut body) = answer.into_parts();
     if let Some(status) = status(&head.headers) {
         return Ok((status, Bytes::new())); // trailers only
     }
     if head.status != http::StatusCode::OK {
-        return Err(format!("unexpected HTTP status code received from server: {}", head.status));
+        return Err(CallError::HttpStatus(head.status));
     }
     let message = read(&mut body).await?;
-    let trailers = body.trailers().await.map_err(text)?.unwrap_or_default();
-    let status = status(&trailers).ok_or("server closed the stream without sending trailers")?;
+    let trailers = body.trailers().await?.unwrap_or_default();
+    let status = status(&trailers).ok_or(CallError::NoTrailers)?;
     Ok((status, message))
 }
 
-async fn read(body: &mut RecvStream) -> Result<Bytes, String> {
+async fn read(body: &mut RecvStream) -> Result<Bytes, CallError> {
     let mut message = BytesMut::new();
     while let Some(chunk) = body.data().await {
-        let chunk = chunk.map_err(|e| e.to_string())?;
+        let chunk = chunk?;
         if message.len().saturating_add(chunk.len()) > ANSWER_BYTES_MAX {
-            return Err("the answer is too long".to_owned());
+            return Err(CallError::TooLong);
         }
-        body.flow_control().release_capacity(chunk.len()).map_err(|e| e.to_string())?;
+        body.flow_control().release_capacity(chunk.len())?;
         message.extend_from_slice(&chunk);
     }
     Ok(message.freeze())
@@ -125,21 +155,21 @@ fn put_varint(out: &mut BytesMut, mut number: usize) {
 }
 
 /// What `HealthCheckResponse { ServingStatus status = 1 }` says.
-fn verdict(framed: &[u8]) -> Result<(), String> {
+fn verdict(framed: &[u8]) -> Result<(), HealthError> {
     let (_, message) = framed.split_at_checked(5).unwrap_or_default();
     let number = match message {
         [] => 0, // the default is not sent
         [0x08, number, ..] => *number,
-        _ => return Err("error: health rpc probe failed: the answer cannot be read".to_owned()),
+        _ => return Err(HealthError::Call { why: CallError::Unreadable }),
     };
-    let name = match number {
+    let status = match number {
         1 => return Ok(()),
         0 => "UNKNOWN".to_owned(),
         2 => "NOT_SERVING".to_owned(),
         3 => "SERVICE_UNKNOWN".to_owned(),
         other => other.to_string(),
     };
-    Err(format!("service unhealthy (responded with {name:?})"))
+    Err(HealthError::Unhealthy { status })
 }
 
 /// A status code by its name, as gRPC for Go prints it.
@@ -228,7 +258,7 @@ mod tests {
         for (answer, status, expected) in cases {
             let port = serve(answer, status).await;
             let result = check("127.0.0.1", port, "svc", Duration::from_secs(20)).await;
-            assert_eq!(result, expected.map_err(str::to_owned));
+            assert_eq!(result.map_err(|error| error.to_string()), expected.map_err(str::to_owned));
         }
     }
 
@@ -237,12 +267,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let result = check("127.0.0.1", port, "", Duration::from_secs(1)).await;
-        assert_eq!(result, Err("timeout: health rpc did not complete within 1s".to_owned()));
+        assert_eq!(result.unwrap_err().to_string(), "timeout: health rpc did not complete within 1s");
         drop(listener);
         let why = check("127.0.0.1", port, "", Duration::from_secs(1)).await.unwrap_err();
         let address = format!("127.0.0.1:{port}");
         assert_eq!(
-            why,
+            why.to_string(),
             format!("error: failed to connect service at {address:?}: dial tcp {address}: connect: connection refused")
         );
     }

@@ -1,7 +1,7 @@
 //! One try of a probe, by each of its four kinds; failures in the kubelet's words.
 
-use super::grpc;
-use crate::http_get;
+use super::grpc::{self, HealthError};
+use crate::http_get::{self, ConnectError, GetError};
 use crate::link::Link;
 use crate::poddir::PodDir;
 use crate::wire::{HttpGet, Reply, Request};
@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -18,6 +19,43 @@ use tokio::time::timeout;
 
 /// What a command's output may add to the message of a failure (the kubelet's limit).
 const OUTPUT_BYTES_MAX: usize = 10 << 10;
+
+/// Why a container is not well, in the kubelet's words.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    #[error("command timed out: {words:?} timed out after {secs}s")]
+    CommandTimedOut { words: String, secs: u64 },
+    /// What the command printed.
+    #[error("{0}")]
+    Command(String),
+    /// The shim does not start the command.
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Machine(#[from] io::Error),
+    #[error("Get {url:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)")]
+    GetTimedOut { url: String },
+    #[error(transparent)]
+    Get(#[from] GetError),
+    #[error("HTTP probe failed with statuscode: {0}")]
+    Status(u16),
+    #[error("dial tcp {host}:{port}: i/o timeout")]
+    ConnectTimedOut { host: String, port: u16 },
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    #[error(transparent)]
+    Health(#[from] HealthError),
+}
+
+/// A handler names a port that its container does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid port {asked:?}: container {container:?} has no port of that name")]
+pub struct PortError {
+    asked: String,
+    container: String,
+}
 
 /// Where the handlers of one pod go.
 #[derive(Clone, Debug)]
@@ -32,39 +70,36 @@ pub struct Target {
 ///
 /// # Errors
 /// Why the container is not well.
-pub async fn once(target: &Target, container: &Container, probe: &Probe, limit: Duration) -> Result<(), String> {
+pub async fn once(target: &Target, container: &Container, probe: &Probe, limit: Duration) -> Result<(), ProbeError> {
     if let Some(exec) = &probe.exec {
         let argv = exec.command.clone().unwrap_or_default();
         let words = argv.join(" ");
         let result = timeout(limit, execute(target, &container.name, argv)).await;
-        return result
-            .unwrap_or_else(|_| Err(format!("command timed out: {words:?} timed out after {}s", limit.as_secs())));
+        return result.unwrap_or_else(|_| Err(ProbeError::CommandTimedOut { words, secs: limit.as_secs() }));
     }
     if let Some(action) = &probe.http_get {
         let get = http_action(action, container, &target.address.to_string(), &target.ports)?;
         let Ok(answer) = timeout(limit, http_get::get(&get)).await else {
-            let url = http_get::url(&get);
-            let why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
-            return Err(format!("Get {url:?}: {why}"));
+            return Err(ProbeError::GetTimedOut { url: http_get::url(&get) });
         };
         let status = answer?;
         return match status.is_success() || status.is_redirection() {
             true => Ok(()),
-            false => Err(format!("HTTP probe failed with statuscode: {}", status.as_u16())),
+            false => Err(ProbeError::Status(status.as_u16())),
         };
     }
     if let Some(tcp) = &probe.tcp_socket {
         let port = port(&tcp.port, container, &target.ports)?;
         let host = host(tcp.host.as_deref(), &target.address.to_string());
         let Ok(connected) = timeout(limit, http_get::connect(&host, port)).await else {
-            return Err(format!("dial tcp {host}:{port}: i/o timeout"));
+            return Err(ProbeError::ConnectTimedOut { host, port });
         };
-        return connected.map(drop);
+        return Ok(connected.map(drop)?);
     }
     if let Some(action) = &probe.grpc {
         let port = port(&IntOrString::Int(action.port), container, &target.ports)?;
         let service = action.service.as_deref().unwrap_or_default();
-        return grpc::check(&target.address.to_string(), port, service, limit).await;
+        return Ok(grpc::check(&target.address.to_string(), port, service, limit).await?);
     }
     Ok(())
 }
@@ -82,7 +117,7 @@ pub fn http_action(
     container: &Container,
     address: &str,
     ports: &BTreeMap<u16, u16>,
-) -> Result<HttpGet, String> {
+) -> Result<HttpGet, PortError> {
     let headers = action.http_headers.iter().flatten().map(|header| (header.name.clone(), header.value.clone()));
     let path = action.path.as_deref().unwrap_or_default().trim_start_matches('/');
     Ok(HttpGet {
@@ -95,7 +130,7 @@ pub fn http_action(
 }
 
 /// A port by number, or by its name among the container's; and the port that stands for it here.
-fn port(port: &IntOrString, container: &Container, ports: &BTreeMap<u16, u16>) -> Result<u16, String> {
+fn port(port: &IntOrString, container: &Container, ports: &BTreeMap<u16, u16>) -> Result<u16, PortError> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => {
@@ -109,19 +144,18 @@ fn port(port: &IntOrString, container: &Container, ports: &BTreeMap<u16, u16>) -
                 IntOrString::Int(number) => number.to_string(),
                 IntOrString::String(name) => name.clone(),
             };
-            format!("invalid port {asked:?}: container {:?} has no port of that name", container.name)
+            PortError { asked, container: container.name.clone() }
         })?;
     Ok(ports.get(&number).copied().unwrap_or(number))
 }
 
-async fn execute(target: &Target, container: &str, argv: Vec<String>) -> Result<(), String> {
-    let text = |e: std::io::Error| e.to_string();
-    let null = OpenOptions::new().read(true).open("/dev/null").map_err(text)?;
-    let (output_in, mut output) = pipe::pipe().map_err(text)?;
-    let output_in: OwnedFd = output_in.into_blocking_fd().map_err(text)?;
-    let mut link = Link::connect(&target.dir).await.map_err(text)?;
+async fn execute(target: &Target, container: &str, argv: Vec<String>) -> Result<(), ProbeError> {
+    let null = OpenOptions::new().read(true).open("/dev/null")?;
+    let (output_in, mut output) = pipe::pipe()?;
+    let output_in: OwnedFd = output_in.into_blocking_fd()?;
+    let mut link = Link::connect(&target.dir).await?;
     let request = Request::Exec { container: container.to_owned(), argv, tty: false, kill_on_close: true };
-    link.send_with(&request, &[null.as_fd(), output_in.as_fd(), output_in.as_fd()]).await.map_err(text)?;
+    link.send_with(&request, &[null.as_fd(), output_in.as_fd(), output_in.as_fd()]).await?;
     drop(output_in);
     let mut said = Vec::new();
     let code = tokio::select! {
@@ -141,7 +175,7 @@ async fn execute(target: &Target, container: &str, argv: Vec<String>) -> Result<
         }
     }
     said.truncate(OUTPUT_BYTES_MAX);
-    Err(String::from_utf8_lossy(&said).into_owned())
+    Err(ProbeError::Command(String::from_utf8_lossy(&said).into_owned()))
 }
 
 /// Reads what a command prints; never returns.
@@ -159,11 +193,11 @@ async fn keep_reading(output: &mut pipe::Receiver, said: &mut Vec<u8>) -> std::c
 }
 
 /// Waits for the command's end; its exit code.
-async fn ended(link: &mut Link) -> Result<i32, String> {
+async fn ended(link: &mut Link) -> Result<i32, ProbeError> {
     loop {
-        match link.reply().await.map_err(|e| e.to_string())? {
+        match link.reply().await? {
             Reply::Started { .. } => {}
-            Reply::Refused { message } => return Err(message),
+            Reply::Refused { message } => return Err(ProbeError::Refused(message)),
             Reply::Exited { code } => return Ok(code),
         }
     }
@@ -184,7 +218,7 @@ mod tests {
         assert_eq!(find(IntOrString::Int(29500)), Ok(20017));
         assert_eq!(find(IntOrString::Int(80)), Ok(80));
         let why = "invalid port \"other\": container \"c\" has no port of that name";
-        assert_eq!(find(IntOrString::String("other".into())), Err(why.to_owned()));
+        assert_eq!(find(IntOrString::String("other".into())).unwrap_err().to_string(), why);
     }
 
     #[test]

@@ -186,7 +186,8 @@ impl Probing {
                         findings.push(What::Ready(true));
                     }
                 }
-                Err(message) => {
+                Err(error) => {
+                    let message = error.to_string();
                     (failures, successes) = (failures.saturating_add(1), 0);
                     if failures >= failure_threshold {
                         if is_readiness && ready != Some(false) {

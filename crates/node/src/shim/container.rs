@@ -4,8 +4,8 @@
 //! It talks to the shim through a pipe, in lines: `started <pid>`, then `exited <code> <signal or 0> <peak bytes>`; or
 //! `failed <message>` if the main process could not be executed.
 
-use super::mounts;
-use super::process::{self, Command};
+use super::mounts::{self, MountError};
+use super::process::{self, Command, SpawnError};
 use crate::host;
 use crate::http_get;
 use crate::orphans;
@@ -77,7 +77,9 @@ pub fn fetch(get: &HttpGet) -> nix::Result<(Pid, File)> {
             let _ = prctl::set_name(c"hook");
             let _ = prctl::set_pdeathsig(Signal::SIGKILL);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let result = runtime.map_err(|e| e.to_string()).and_then(|runtime| runtime.block_on(http_get::get(get)));
+            let result = runtime
+                .map_err(|e| e.to_string())
+                .and_then(|runtime| runtime.block_on(http_get::get(get)).map_err(|e| e.to_string()));
             match result {
                 Ok(_) => say(&mut status, "exited 0 0 0"),
                 Err(why) => say(&mut status, &format!("failed {why}")),
@@ -85,6 +87,23 @@ pub fn fetch(get: &HttpGet) -> nix::Result<(Pid, File)> {
             process::exit_now(0)
         }
     }
+}
+
+/// Why a container's main process cannot be started.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("{}", .0.desc())]
+    Machine(#[from] nix::errno::Errno),
+    #[error("the shim died")]
+    ShimDied,
+    #[error(transparent)]
+    Mounts(#[from] MountError),
+    #[error("{path}: {error}")]
+    NamespaceFile { path: String, error: std::io::Error },
+    #[error("{path}: {}", error.desc())]
+    Namespace { path: String, error: nix::errno::Errno },
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
 }
 
 /// The container's own process.
@@ -147,29 +166,32 @@ impl Keeper<'_> {
         stdin: Option<OwnedFd>,
         stdout: OwnedFd,
         stderr: OwnedFd,
-    ) -> Result<Pid, String> {
-        let on_machine = |e: nix::errno::Errno| e.desc().to_owned();
+    ) -> Result<Pid, StartError> {
         let _ = prctl::set_name(c"container");
         // The shim blocks every signal that it handles; so does this process, which waits for its own three.
-        signals.thread_block().map_err(on_machine)?;
-        prctl::set_child_subreaper(self.adopts).map_err(on_machine)?;
-        prctl::set_pdeathsig(KILL_ALL).map_err(on_machine)?;
-        nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0)).map_err(on_machine)?;
+        signals.thread_block()?;
+        prctl::set_child_subreaper(self.adopts)?;
+        prctl::set_pdeathsig(KILL_ALL)?;
+        nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
         if getppid() != shim {
-            return Err("the shim died".to_owned()); // before we could ask to be told
+            return Err(StartError::ShimDied); // before we could ask to be told
         }
         match self.view {
             View::Pod => {}
             View::Own => mounts::own_mounts().and_then(|()| mounts::mount_container(&self.container.mounts))?,
             View::Of(pid) => {
                 let path = format!("/proc/{pid}/ns/mnt");
-                let namespace = File::open(&path).map_err(|e| format!("{path}: {e}"))?;
-                setns(namespace, CloneFlags::CLONE_NEWNS).map_err(|e| format!("{path}: {}", e.desc()))?;
+                match File::open(&path) {
+                    Ok(namespace) => setns(namespace, CloneFlags::CLONE_NEWNS)
+                        .map_err(|error| StartError::Namespace { path, error })?,
+                    Err(error) => return Err(StartError::NamespaceFile { path, error }),
+                }
             }
         }
         let ContainerLaunch { argv, env, working_dir, limits, .. } = self.container;
         let oom_score = oom_score(limits.memory_request_bytes.unwrap_or(0), host::memory_bytes());
-        process::spawn(&Command { argv, env, working_dir, cgroup: self.group, oom_score }, stdin, stdout, stderr)
+        let command = Command { argv, env, working_dir, cgroup: self.group, oom_score };
+        Ok(process::spawn(&command, stdin, stdout, stderr)?)
     }
 
     /// Waits for the main process, reaping whatever else ends meanwhile. Exit code as a shell's, and the signal or 0.

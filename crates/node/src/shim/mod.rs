@@ -21,7 +21,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork, pipe2};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
@@ -146,23 +146,36 @@ fn probe(dir: &Path) -> Isolation {
     Isolation::Plain { why: refusals.join("; ") }
 }
 
-fn try_isolation(isolation: &Isolation, dir: &Path) -> Result<(), String> {
-    let (verdict, verdict_in) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| e.to_string())?;
+/// Why pods cannot have namespaces of their own.
+#[derive(Debug, thiserror::Error)]
+enum IsolationError {
+    #[error(transparent)]
+    Process(#[from] nix::errno::Errno),
+    #[error(transparent)]
+    Answer(#[from] io::Error),
+    /// What the process said that tried.
+    #[error("{0}")]
+    Refused(String),
+}
+
+fn try_isolation(isolation: &Isolation, dir: &Path) -> Result<(), IsolationError> {
+    let (verdict, verdict_in) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     #[expect(unsafe_code, reason = "fork without exec: the shim has one thread, so the child is whole")]
-    match unsafe { fork() }.map_err(|e| e.to_string())? {
+    match unsafe { fork() }? {
         ForkResult::Parent { child } => {
             drop(verdict_in);
             let mut why = String::new();
-            File::from(verdict).read_to_string(&mut why).map_err(|e| e.to_string())?;
+            File::from(verdict).read_to_string(&mut why)?;
             match waitpid(child, None) {
                 Ok(WaitStatus::Exited(_, 0)) => Ok(()),
-                Ok(_) | Err(_) => Err(why),
+                Ok(_) | Err(_) => Err(IsolationError::Refused(why)),
             }
         }
         ForkResult::Child => {
             let result = mounts::enter_namespaces(isolation, "probe").and_then(|()| mounts::try_all(dir));
             let code = i32::from(result.is_err());
-            let _ = File::from(verdict_in).write_all(result.err().unwrap_or_default().as_bytes());
+            let _ = File::from(verdict_in)
+                .write_all(result.err().map(|error| error.to_string()).unwrap_or_default().as_bytes());
             process::exit_now(code)
         }
     }

@@ -19,11 +19,22 @@ use std::path::{Component, Path, PathBuf};
 const NONE: Option<&str> = None;
 const HOSTS: &str = "/etc/hosts";
 
-/// What went wrong while the pod's view was made; the text names the path.
-pub type MountResult<T> = Result<T, String>;
+/// What went wrong while the pod's view was made.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// `what` names the path.
+    #[error("{what}: {error}")]
+    Failed { what: String, error: io::Error },
+    #[error("mount path {}: {} is not a directory", target.display(), ancestor.display())]
+    NotADirectory { target: PathBuf, ancestor: PathBuf },
+    #[error("mount path {} is not absolute", target.display())]
+    NotAbsolute { target: PathBuf },
+}
+
+pub type MountResult<T> = Result<T, MountError>;
 
 fn context<T, E: Into<io::Error>>(result: Result<T, E>, what: impl FnOnce() -> String) -> MountResult<T> {
-    result.map_err(|e| format!("{}: {}", what(), Into::<io::Error>::into(e)))
+    result.map_err(|error| MountError::Failed { what: what(), error: error.into() })
 }
 
 /// Leaves the host's namespaces. The caller must have one thread only.
@@ -161,13 +172,13 @@ fn missing_place(target: &Path) -> MountResult<Option<(PathBuf, PathBuf)>> {
         if ancestor.exists() {
             let real = context(ancestor.canonicalize(), || ancestor.display().to_string())?;
             if !real.is_dir() {
-                return Err(format!("mount path {}: {} is not a directory", target.display(), real.display()));
+                return Err(MountError::NotADirectory { target: target.to_owned(), ancestor: real });
             }
             let rest = clean.strip_prefix(ancestor).expect("invariant: an ancestor is a prefix");
             return Ok(Some((real.clone(), real.join(rest))));
         }
     }
-    Err(format!("mount path {} is not absolute", target.display()))
+    Err(MountError::NotAbsolute { target: target.to_owned() })
 }
 
 /// Whether an empty mount point in this directory is nobody else's business: the user's home, temporary directories,

@@ -10,7 +10,7 @@ use nix::unistd::{self, ForkResult, Pid, fork, pipe2};
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,32 @@ pub struct Command<'a> {
     pub oom_score: u16,
 }
 
+/// Why a program cannot be executed, as a container runtime says it.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    #[error("exec: no command")]
+    NoCommand,
+    #[error("exec: {program:?}: stat {program}: no such file or directory")]
+    NoFile { program: String },
+    #[error("exec: {program:?}: is a directory")]
+    Directory { program: String },
+    #[error("exec: {program:?}: permission denied")]
+    Permission { program: String },
+    #[error("exec: {program:?}: executable file not found in $PATH")]
+    NotOnPath { program: String },
+    #[error("{text:?} holds a NUL byte")]
+    Nul { text: String },
+    #[error("working directory {}: {error}", path.display())]
+    WorkingDirectory { path: PathBuf, error: io::Error },
+    #[error("/dev/null: {0}")]
+    DevNull(io::Error),
+    #[error("{what}: {error}")]
+    Machine { what: &'static str, error: Errno },
+    /// What the new process said before it became the program.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// Ends this process without running anything that belongs to the process it was forked from.
 pub fn exit_now(code: i32) -> ! {
     #[expect(unsafe_code, reason = "_exit: a forked child must not run its parent's exit handlers")]
@@ -35,19 +61,20 @@ pub fn exit_now(code: i32) -> ! {
 }
 
 /// Finds a program as `execvp` would, on the PATH of the environment it will have.
-fn find_program(command: &Command<'_>) -> Result<PathBuf, String> {
+fn find_program(command: &Command<'_>) -> Result<PathBuf, SpawnError> {
     let program = command.argv.first().map(String::as_str).unwrap_or_default();
     if program.is_empty() {
-        return Err("exec: no command".to_owned());
+        return Err(SpawnError::NoCommand);
     }
+    let named = || program.to_owned();
     let is_executable =
         |path: &Path| fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     if program.contains('/') {
         let path = command.working_dir.join(program);
         return match fs::metadata(&path) {
-            Err(_) => Err(format!("exec: {program:?}: stat {program}: no such file or directory")),
-            Ok(m) if m.is_dir() => Err(format!("exec: {program:?}: is a directory")),
-            Ok(_) if !is_executable(&path) => Err(format!("exec: {program:?}: permission denied")),
+            Err(_) => Err(SpawnError::NoFile { program: named() }),
+            Ok(m) if m.is_dir() => Err(SpawnError::Directory { program: named() }),
+            Ok(_) if !is_executable(&path) => Err(SpawnError::Permission { program: named() }),
             Ok(_) => Ok(path),
         };
     }
@@ -56,32 +83,38 @@ fn find_program(command: &Command<'_>) -> Result<PathBuf, String> {
         .split(':')
         .map(|dir| command.working_dir.join(dir).join(program))
         .find(|path| is_executable(path))
-        .ok_or_else(|| format!("exec: {program:?}: executable file not found in $PATH"))
+        .ok_or_else(|| SpawnError::NotOnPath { program: named() })
 }
 
-fn c_string(text: &str) -> Result<CString, String> {
-    CString::new(text).map_err(|_| format!("{text:?} holds a NUL byte"))
+fn c_string(text: &str) -> Result<CString, SpawnError> {
+    CString::new(text).map_err(|_| SpawnError::Nul { text: text.to_owned() })
 }
 
 /// Forks and executes; returns once the program runs. The streams are closed in the caller. The new process leads a
 /// session of its own, has no blocked signals, and is killed when its parent dies.
 ///
 /// Errors name the program and say why it could not be executed.
-pub fn spawn(command: &Command<'_>, stdin: Option<OwnedFd>, stdout: OwnedFd, stderr: OwnedFd) -> Result<Pid, String> {
+pub fn spawn(
+    command: &Command<'_>,
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+) -> Result<Pid, SpawnError> {
     let stdin = match stdin {
         Some(fd) => fd,
-        None => File::open("/dev/null").map_err(|e| format!("/dev/null: {e}"))?.into(),
+        None => File::open("/dev/null").map_err(SpawnError::DevNull)?.into(),
     };
-    if let Err(e) = fs::metadata(command.working_dir) {
-        return Err(format!("working directory {}: {e}", command.working_dir.display()));
+    if let Err(error) = fs::metadata(command.working_dir) {
+        return Err(SpawnError::WorkingDirectory { path: command.working_dir.to_owned(), error });
     }
     let program = find_program(command)?;
     let path = c_string(&program.to_string_lossy())?;
     let argv = command.argv.iter().map(|a| c_string(a)).collect::<Result<Vec<_>, _>>()?;
     let env = command.env.iter().map(|(k, v)| c_string(&format!("{k}={v}"))).collect::<Result<Vec<_>, _>>()?;
-    let (verdict, verdict_in) = pipe2(OFlag::O_CLOEXEC).map_err(|e| format!("pipe: {e}"))?;
+    let on_machine = |what| move |error| SpawnError::Machine { what, error };
+    let (verdict, verdict_in) = pipe2(OFlag::O_CLOEXEC).map_err(on_machine("pipe"))?;
     #[expect(unsafe_code, reason = "the callers have one thread, so the child may allocate and open files")]
-    match unsafe { fork() }.map_err(|e| format!("fork: {e}"))? {
+    match unsafe { fork() }.map_err(on_machine("fork"))? {
         ForkResult::Parent { child } => {
             drop((verdict_in, stdin, stdout, stderr));
             let mut why = String::new();
@@ -90,7 +123,7 @@ pub fn spawn(command: &Command<'_>, stdin: Option<OwnedFd>, stdout: OwnedFd, std
                 return Ok(child);
             }
             let _ = waitpid(child, None);
-            Err(why)
+            Err(SpawnError::Refused(why))
         }
         ForkResult::Child => {
             let why = match become_program(command, &path, &argv, &env, &stdin, &stdout, &stderr) {

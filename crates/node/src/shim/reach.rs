@@ -228,8 +228,17 @@ fn missing(me: &Me, hostfile: &Path) -> (usize, io::Result<Vec<String>>) {
     (workers.len(), Ok(workers.iter().filter_map(why).collect()))
 }
 
+/// An argument of `mpi-wait` that is none.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ArgumentError {
+    #[error("{0}: not a number of seconds")]
+    Seconds(String),
+    #[error("{0}: arguments are --hostfile=FILE, --timeout=SECONDS and --port=PORT")]
+    Unknown(String),
+}
+
 /// `--hostfile=FILE` and `--timeout=SECONDS`; ports are of no interest here.
-fn arguments(words: &[OsString]) -> Result<(PathBuf, Duration), String> {
+fn arguments(words: &[OsString]) -> Result<(PathBuf, Duration), ArgumentError> {
     let (mut hostfile, mut most) = (PathBuf::from("/etc/mpi/hostfile"), BOUND);
     for word in words {
         let word = word.to_string_lossy();
@@ -237,11 +246,11 @@ fn arguments(words: &[OsString]) -> Result<(PathBuf, Duration), String> {
             Some(("--hostfile", file)) => hostfile = file.into(),
             Some(("--timeout", text)) => {
                 let seconds =
-                    text.trim_end_matches('s').parse().map_err(|_| format!("{word}: not a number of seconds"))?;
+                    text.trim_end_matches('s').parse().map_err(|_| ArgumentError::Seconds(word.to_string()))?;
                 most = Duration::from_secs(seconds);
             }
             Some(("--port", _)) => {}
-            _ => return Err(format!("{word}: arguments are --hostfile=FILE, --timeout=SECONDS and --port=PORT")),
+            _ => return Err(ArgumentError::Unknown(word.into_owned())),
         }
     }
     Ok((hostfile, most))

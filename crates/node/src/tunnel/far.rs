@@ -16,6 +16,17 @@ use tokio_util::io::ReaderStream;
 /// How long an agent may take to answer a request, before what follows the answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
+/// Why an agent does not do what it is asked.
+#[derive(Debug, thiserror::Error)]
+pub enum FarError {
+    /// What the agent said.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection is lost, or the agent does not answer.
+    #[error(transparent)]
+    Lost(#[from] io::Error),
+}
+
 /// A connection to the agent of a node.
 #[derive(Clone)]
 pub struct Far {
@@ -52,19 +63,19 @@ impl Far {
     }
 
     /// The stream once the agent has agreed, or its refusal. An agent whose connection is alive may still not answer.
-    async fn ask(&self, ask: &Ask) -> io::Result<Result<(From, To), String>> {
+    async fn ask(&self, ask: &Ask) -> Result<(From, To), FarError> {
         let asked = async {
             let (mut from, mut to) = self.asking.open().await?;
             write_line(&mut to, ask).await?;
-            Ok(match read_line(&mut from).await? {
+            match read_line(&mut from).await? {
                 Reply::Ok => Ok((from, to)),
-                Reply::No(why) => Err(why),
-            })
+                Reply::No(why) => Err(FarError::Refused(why)),
+            }
         };
         tokio::time::timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| {
             let seconds = ANSWER_MAX.as_secs();
             let why = format!("the node's agent is connected, and did not answer within {seconds} s");
-            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+            Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
         })
     }
 
@@ -73,7 +84,11 @@ impl Far {
     /// # Errors
     /// The connection is lost.
     pub async fn check(&self, uid: &str) -> io::Result<bool> {
-        Ok(self.ask(&Ask::Check { uid: uid.to_owned() }).await?.is_ok())
+        match self.ask(&Ask::Check { uid: uid.to_owned() }).await {
+            Ok(_) => Ok(true),
+            Err(FarError::Refused(_)) => Ok(false),
+            Err(FarError::Lost(error)) => Err(error),
+        }
     }
 
     /// A container's log.
@@ -86,10 +101,9 @@ impl Far {
         pod: &str,
         container: &str,
         options: LogOptions,
-    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, String> {
+    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + use<>, FarError> {
         let (uid, pod, container) = (uid.to_owned(), pod.to_owned(), container.to_owned());
-        let asked = self.ask(&Ask::Log { uid, pod, container, options }).await.map_err(|error| error.to_string())?;
-        let (from, to) = asked?;
+        let (from, to) = self.ask(&Ask::Log { uid, pod, container, options }).await?;
         // held until the log ends: the agent takes its end for ours
         Ok(futures::stream::unfold((ReaderStream::new(from), to), |(mut log, to)| async move {
             let chunk = futures::StreamExt::next(&mut log).await?;
@@ -102,19 +116,20 @@ impl Far {
     /// # Errors
     /// As `ports::connect`, or that the connection is lost.
     pub async fn port(&self, uid: &str, port: u16) -> io::Result<Join<From, To>> {
-        let asked = self.ask(&Ask::Connect { uid: uid.to_owned(), port }).await?;
-        let (from, to) = asked.map_err(|why| io::Error::new(io::ErrorKind::ConnectionRefused, why))?;
-        Ok(tokio::io::join(from, to))
+        match self.ask(&Ask::Connect { uid: uid.to_owned(), port }).await {
+            Ok((from, to)) => Ok(tokio::io::join(from, to)),
+            Err(FarError::Refused(why)) => Err(io::Error::new(io::ErrorKind::ConnectionRefused, why)),
+            Err(FarError::Lost(error)) => Err(error),
+        }
     }
 
     /// Executes a command in a running container.
     ///
     /// # Errors
     /// Why it could not be, as `exec::ExecError` says it, or that the connection is lost.
-    pub async fn exec(&self, uid: &str, options: ExecOptions) -> Result<FarExec, String> {
+    pub async fn exec(&self, uid: &str, options: ExecOptions) -> Result<FarExec, FarError> {
         let (tty, has_input) = (options.tty, options.stdin);
-        let asked = self.ask(&Ask::Exec { uid: uid.to_owned(), options }).await.map_err(|error| error.to_string())?;
-        let (from, to) = asked?;
+        let (from, to) = self.ask(&Ask::Exec { uid: uid.to_owned(), options }).await?;
         let (stdout, stdout_in) = tokio::io::duplex(WAITING_BYTES);
         let (stderr, stderr_in) = tokio::io::duplex(WAITING_BYTES);
         let (exited, exit) = oneshot::channel();

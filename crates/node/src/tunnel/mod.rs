@@ -10,7 +10,7 @@ pub mod mux;
 mod serve;
 
 pub use dial::{DialError, keep_open};
-pub use far::{Far, FarExec};
+pub use far::{Far, FarError, FarExec};
 pub use serve::serve;
 
 use crate::exec::ExecOptions;
@@ -152,8 +152,8 @@ mod tests {
         let connection = tokio::spawn(connection);
         let why = "the node's agent is connected, and did not answer within 30 s";
         assert_eq!(far.check("u").await.unwrap_err().to_string(), why);
-        assert_eq!(far.log("u", "pod", "c", LogOptions::default()).await.err().unwrap(), why);
-        assert_eq!(far.exec("u", ExecOptions::default()).await.err().unwrap(), why);
+        assert_eq!(far.log("u", "pod", "c", LogOptions::default()).await.err().unwrap().to_string(), why);
+        assert_eq!(far.exec("u", ExecOptions::default()).await.err().unwrap().to_string(), why);
         assert_eq!(far.port("u", 80).await.err().unwrap().to_string(), why);
         agent.abort();
         connection.abort();
@@ -169,9 +169,9 @@ mod tests {
         let connection = tokio::spawn(connection);
         assert!(!far.check("u").await.unwrap());
         let log = far.log("u", "pod", "c", LogOptions::default()).await.err().unwrap();
-        assert_eq!(log, "container \"c\" in pod \"pod\" is waiting to start: ContainerCreating");
+        assert_eq!(log.to_string(), "container \"c\" in pod \"pod\" is waiting to start: ContainerCreating");
         let exec = far.exec("u", ExecOptions { container: "c".to_owned(), ..ExecOptions::default() }).await;
-        assert_eq!(exec.err().unwrap(), "container \"c\" is not running");
+        assert_eq!(exec.err().unwrap().to_string(), "container \"c\" is not running");
         let refused = far.port("u", 80).await.err().unwrap();
         assert_eq!(refused.to_string(), "connection refused: no process of the pod listens on port 80");
         agent.abort();

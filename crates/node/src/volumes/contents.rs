@@ -1,7 +1,7 @@
 //! The files of volumes that are made of objects: config maps, secrets, tokens, the downward API. Nothing is written here.
 
 use super::needs::{TOKEN_SECS, Tokens};
-use crate::env::{Sources, find_container};
+use crate::env::{ReferenceError, Sources, find_container};
 use crate::fields::{self, Facts};
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapProjection, ConfigMapVolumeSource, DownwardAPIVolumeFile, KeyToPath, Pod, Secret,
@@ -21,7 +21,7 @@ pub fn projected_files(
     sources: &Sources,
     tokens: &Tokens,
     volume: &Volume,
-) -> Option<Result<Files, String>> {
+) -> Option<Result<Files, ReferenceError>> {
     if let Some(source) = &volume.config_map {
         let found = sources.config_map(&source.name, source.optional == Some(true));
         return Some(found.and_then(|map| config_map_files(source, map)));
@@ -32,7 +32,7 @@ pub fn projected_files(
         let found = sources.secret(name, source.optional == Some(true));
         return Some(found.and_then(|secret| {
             select(&secret_data(secret), source.items.as_deref(), source.optional == Some(true), mode, || {
-                format!("references non-existent secret key: {name}")
+                ReferenceError::SecretItem { name: name.to_owned() }
             })
         }));
     }
@@ -53,10 +53,10 @@ pub fn projected_files(
             let key = (token.audience.clone().unwrap_or_default(), token.expiration_seconds.unwrap_or(TOKEN_SECS));
             match tokens.get(&key) {
                 Some(text) => Ok([(token.path.clone(), (text.clone().into_bytes(), default))].into()),
-                None => Err("no service account token".to_owned()),
+                None => Err(ReferenceError::Token),
             }
         } else {
-            Err("this kind of projection is not available to pods that run as processes".to_owned())
+            Err(ReferenceError::Projection)
         };
         match added {
             Ok(added) => files.extend(added),
@@ -66,10 +66,10 @@ pub fn projected_files(
     Some(Ok(files))
 }
 
-pub fn config_map_files(source: &ConfigMapVolumeSource, map: Option<&ConfigMap>) -> Result<Files, String> {
+pub fn config_map_files(source: &ConfigMapVolumeSource, map: Option<&ConfigMap>) -> Result<Files, ReferenceError> {
     let (optional, mode) = (source.optional == Some(true), mode(source.default_mode));
-    select(&config_map_data(map), source.items.as_deref(), optional, mode, || {
-        format!("configmap references non-existent config key: {}", source.name)
+    select(&config_map_data(map), source.items.as_deref(), optional, mode, || ReferenceError::ConfigMapItem {
+        name: source.name.clone(),
     })
 }
 
@@ -77,19 +77,19 @@ fn mode(given: Option<i32>) -> u32 {
     given.and_then(|m| u32::try_from(m).ok()).unwrap_or(FILE_MODE)
 }
 
-fn config_map_part(sources: &Sources, part: &ConfigMapProjection, mode: u32) -> Result<Files, String> {
+fn config_map_part(sources: &Sources, part: &ConfigMapProjection, mode: u32) -> Result<Files, ReferenceError> {
     let optional = part.optional == Some(true);
     let map = sources.config_map(&part.name, optional)?;
-    select(&config_map_data(map), part.items.as_deref(), optional, mode, || {
-        format!("configmap references non-existent config key: {}", part.name)
+    select(&config_map_data(map), part.items.as_deref(), optional, mode, || ReferenceError::ConfigMapItem {
+        name: part.name.clone(),
     })
 }
 
-fn secret_part(sources: &Sources, part: &SecretProjection, mode: u32) -> Result<Files, String> {
+fn secret_part(sources: &Sources, part: &SecretProjection, mode: u32) -> Result<Files, ReferenceError> {
     let optional = part.optional == Some(true);
     let secret = sources.secret(&part.name, optional)?;
-    select(&secret_data(secret), part.items.as_deref(), optional, mode, || {
-        format!("references non-existent secret key: {}", part.name)
+    select(&secret_data(secret), part.items.as_deref(), optional, mode, || ReferenceError::SecretItem {
+        name: part.name.clone(),
     })
 }
 
@@ -110,8 +110,8 @@ fn select(
     items: Option<&[KeyToPath]>,
     optional: bool,
     default: u32,
-    missing: impl Fn() -> String,
-) -> Result<Files, String> {
+    missing: impl Fn() -> ReferenceError,
+) -> Result<Files, ReferenceError> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         return Ok(data.iter().map(|(key, bytes)| (key.clone(), (bytes.clone(), default))).collect());
     };
@@ -134,17 +134,17 @@ fn downward_files(
     facts: &Facts,
     items: Option<&[DownwardAPIVolumeFile]>,
     default: u32,
-) -> Result<Files, String> {
+) -> Result<Files, ReferenceError> {
     let mut files = Files::new();
     for item in items.unwrap_or_default() {
         let text = if let Some(source) = &item.field_ref {
             fields::field(pod, facts, &source.field_path)
-                .ok_or_else(|| format!("unsupported fieldPath: {}", source.field_path))?
+                .ok_or_else(|| ReferenceError::Field { path: source.field_path.clone() })?
         } else if let Some(source) = &item.resource_field_ref {
             let container = source.container_name.as_deref().and_then(|name| find_container(pod, name));
             container
                 .and_then(|container| fields::resource(container, facts, source))
-                .ok_or_else(|| format!("unsupported resource: {}", source.resource))?
+                .ok_or_else(|| ReferenceError::Resource { resource: source.resource.clone() })?
         } else {
             String::new()
         };

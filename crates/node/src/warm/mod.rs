@@ -74,6 +74,20 @@ enum Said {
     Error(String),
 }
 
+/// Why there is no zygote for a launcher.
+#[derive(Debug, thiserror::Error)]
+enum ZygoteError {
+    #[error("{python}: {error}")]
+    Spawn { python: String, error: io::Error },
+    /// What its import said.
+    #[error("{python}: {why}")]
+    Import { python: String, why: String },
+    #[error("{python} ended while it imported {modules}; see {}", log.display())]
+    Ended { python: String, modules: String, log: PathBuf },
+    #[error("{python} took too long to import {modules}")]
+    TimedOut { python: String, modules: String },
+}
+
 #[derive(Debug)]
 struct Zygote {
     ask: Ask,
@@ -139,7 +153,7 @@ impl Zygotes {
         let request: Request = serde_json::from_str(&line).map_err(io::Error::other)?;
         let answer = match self.find(&request).await {
             Ok(socket) => Answer::Socket(socket),
-            Err(why) => Answer::Cold(why),
+            Err(why) => Answer::Cold(why.to_string()),
         };
         let mut line = serde_json::to_vec(&answer)?;
         line.push(b'\n');
@@ -147,7 +161,7 @@ impl Zygotes {
     }
 
     /// The socket of a living zygote that fits, which is started if there is none.
-    async fn find(&mut self, request: &Request) -> Result<String, String> {
+    async fn find(&mut self, request: &Request) -> Result<String, ZygoteError> {
         let Request { ask, not } = request;
         self.zygotes.retain_mut(|zygote| {
             let is_out = not.as_ref() == Some(&zygote.socket);
@@ -170,23 +184,24 @@ impl Zygotes {
         Ok(socket)
     }
 
-    async fn start(&mut self, ask: Ask) -> Result<Zygote, String> {
+    async fn start(&mut self, ask: Ask) -> Result<Zygote, ZygoteError> {
         self.started += 1;
         let socket = self.started.to_string();
-        let (mut child, stdout) = self.spawn(&ask, &socket).map_err(|e| format!("{}: {e}", ask.python))?;
+        let python = ask.python.clone();
+        let (mut child, stdout) = match self.spawn(&ask, &socket) {
+            Ok(started) => started,
+            Err(error) => return Err(ZygoteError::Spawn { python, error }),
+        };
         let alive = child.stdin.take().expect("invariant: stdin is piped");
         let mut said = String::new();
         let read = timeout(IMPORT_MAX, BufReader::new(stdout).read_line(&mut said)).await;
         match read.map(|read| read.map(|_| serde_json::from_str(&said))) {
             Ok(Ok(Ok(Said::Ready(_)))) => Ok(Zygote { ask, socket, child, _alive: alive, used: Instant::now() }),
-            Ok(Ok(Ok(Said::Error(why)))) => Err(format!("{}: {why}", ask.python)),
-            Ok(Ok(Err(_)) | Err(_)) => Err(format!(
-                "{} ended while it imported {}; see {}",
-                ask.python,
-                ask.modules.join(", "),
-                self.log().display()
-            )),
-            Err(_) => Err(format!("{} took too long to import {}", ask.python, ask.modules.join(", "))),
+            Ok(Ok(Ok(Said::Error(why)))) => Err(ZygoteError::Import { python, why }),
+            Ok(Ok(Err(_)) | Err(_)) => {
+                Err(ZygoteError::Ended { python, modules: ask.modules.join(", "), log: self.log() })
+            }
+            Err(_) => Err(ZygoteError::TimedOut { python, modules: ask.modules.join(", ") }),
         }
     }
 

@@ -15,9 +15,8 @@ impl<W: World> Worker<W> {
 
     /// The shim died without an end in the journal: so is the pod to. What is left of it is ended first, so that nobody gets
     /// its GPUs and ports beside it.
-    pub(super) async fn write_off(&mut self) -> Result<(), String> {
-        let text = |e: io::Error| e.to_string();
-        if let Some(held) = self.dir.read_held().map_err(text)? {
+    pub(super) async fn write_off(&mut self) -> Result<(), RoundError> {
+        if let Some(held) = self.dir.read_held()? {
             end_orphans(held, self.journal.records.clone()).await?;
         }
         let boot = boot_of(&self.journal.records);
@@ -27,8 +26,8 @@ impl<W: World> Worker<W> {
             "The process that supervised the pod was killed, and the pod with it"
         };
         tracing::warn!(message, "pod lost");
-        let mut journal = JournalWriter::open(&self.dir).map_err(text)?;
-        journal.append(&Record::now(Event::Lost { message: message.to_owned() })).map_err(text)
+        let mut journal = JournalWriter::open(&self.dir)?;
+        Ok(journal.append(&Record::now(Event::Lost { message: message.to_owned() }))?)
     }
 
     pub(super) async fn send_stop(&mut self, desired: &Desired) {
@@ -45,15 +44,14 @@ impl<W: World> Worker<W> {
     }
 
     /// Clears the pod's directory away, but for what is to be kept of it.
-    pub(super) fn retire(&mut self, desired: &Desired) -> Result<(), String> {
+    pub(super) fn retire(&mut self, desired: &Desired) -> Result<(), RoundError> {
         self.read_journal();
-        let last = self.last_state(desired).map_err(|e| e.to_string())?;
+        let last = self.last_state(desired)?;
         let keep = self.shared.config.keep.as_deref();
-        evidence::retire(&self.dir, &desired.pod, &last, keep).map_err(|e| e.to_string())
+        Ok(evidence::retire(&self.dir, &desired.pod, &last, keep)?)
     }
 }
 
-pub(super) async fn end_orphans(held: Held, records: Vec<Record>) -> Result<(), String> {
-    let ended = tokio::task::spawn_blocking(move || orphans::end(&held, &records)).await;
-    ended.map_err(|e| e.to_string())?
+pub(super) async fn end_orphans(held: Held, records: Vec<Record>) -> Result<(), RoundError> {
+    Ok(tokio::task::spawn_blocking(move || orphans::end(&held, &records)).await??)
 }

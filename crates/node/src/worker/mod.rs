@@ -11,7 +11,7 @@ use crate::env::Sources;
 use crate::evidence;
 use crate::identity::Peer;
 use crate::link::{self, Link};
-use crate::orphans;
+use crate::orphans::{self, StillAlive};
 use crate::poddir::{JournalReader, JournalWriter, PodDir};
 use crate::prepare::{self, Choice, PrepareError};
 use crate::probes::{Finding, Probes, What};
@@ -52,6 +52,26 @@ const MPI_HOSTS: &str = "/etc/mpi";
 
 /// Grace, in seconds, for processes of a pod whose object is gone already.
 const GRACE_GONE_SECS: u64 = 1;
+
+/// Why a round could not be done; the next one tries again.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error(transparent)]
+    Machine(#[from] io::Error),
+    #[error(transparent)]
+    Cluster(#[from] WorldError),
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    #[error(transparent)]
+    StillAlive(#[from] StillAlive),
+    #[error(transparent)]
+    Object(#[from] serde_json::Error),
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+    /// The pod is one of another version's.
+    #[error("{0}")]
+    Foreign(String),
+}
 
 /// What the cluster wants of a pod.
 #[derive(Clone, Debug)]
@@ -217,7 +237,7 @@ impl<W: World> Worker<W> {
                 Ok(Round::Again) => continue,
                 Ok(Round::Wait) => {}
                 Err(why) => {
-                    tracing::warn!(why, "trying again");
+                    tracing::warn!(why = why.to_string(), "trying again");
                     self.retry_at = Some(after(Instant::now(), self.retry));
                     self.retry = self.retry.saturating_mul(2).min(RETRY_MAX);
                 }
@@ -273,7 +293,7 @@ impl<W: World> Worker<W> {
         self.journal.records.len()
     }
 
-    async fn round(&mut self, desired: &Desired) -> Result<Round, String> {
+    async fn round(&mut self, desired: &Desired) -> Result<Round, RoundError> {
         match &self.stage {
             Stage::New => self.round_new(desired).await,
             Stage::Launched => self.round_launched(desired).await,
@@ -286,12 +306,11 @@ impl<W: World> Worker<W> {
     }
 
     /// A pod that is not for this version: it is let go once its object is to go and its shim has gone by itself.
-    async fn round_foreign(&mut self, desired: &Desired, why: String) -> Result<Round, String> {
-        let text = |e: io::Error| e.to_string();
-        if self.dir.shim().map_err(text)?.is_some() || !desired.is_ending() {
-            return Err(why);
+    async fn round_foreign(&mut self, desired: &Desired, why: String) -> Result<Round, RoundError> {
+        if self.dir.shim()?.is_some() || !desired.is_ending() {
+            return Err(RoundError::Foreign(why));
         }
-        if let Some(held) = self.dir.read_held().map_err(text)? {
+        if let Some(held) = self.dir.read_held()? {
             end_orphans(held, Vec::new()).await?;
         }
         self.shared.registry().release(&self.dir.uid());
@@ -299,7 +318,7 @@ impl<W: World> Worker<W> {
         Ok(Round::Again)
     }
 
-    async fn round_new(&mut self, desired: &Desired) -> Result<Round, String> {
+    async fn round_new(&mut self, desired: &Desired) -> Result<Round, RoundError> {
         if desired.gone {
             self.retire(desired)?;
             return Ok(Round::End(Ended::Gone));
@@ -335,12 +354,12 @@ impl<W: World> Worker<W> {
                     self.shared.world.event(&desired.pod, EventType::Warning, reason, &message).await;
                 }
                 self.report(desired).await?;
-                Err(why.to_string())
+                Err(why.into())
             }
         }
     }
 
-    async fn round_launched(&mut self, desired: &Desired) -> Result<Round, String> {
+    async fn round_launched(&mut self, desired: &Desired) -> Result<Round, RoundError> {
         self.read_journal();
         let view = PodView::of(&self.journal.records);
         if view.over.is_some() {
@@ -427,7 +446,7 @@ impl<W: World> Worker<W> {
         sent
     }
 
-    async fn round_over(&mut self, desired: &Desired) -> Result<Round, String> {
+    async fn round_over(&mut self, desired: &Desired) -> Result<Round, RoundError> {
         if desired.gone {
             self.retire(desired)?;
             return Ok(Round::End(Ended::Gone));
@@ -438,7 +457,7 @@ impl<W: World> Worker<W> {
             match self.shared.world.delete_pod(&desired.pod).await {
                 // The watch says when it is really gone.
                 Ok(()) | Err(WorldError::NotFound) => {}
-                Err(e @ WorldError::Failed { .. }) => return Err(e.to_string()),
+                Err(e @ WorldError::Failed { .. }) => return Err(e.into()),
             }
             return Ok(Round::Wait);
         }

@@ -69,7 +69,7 @@ impl<W: World> Worker<W> {
     }
 
     /// Writes the status if it differs from the last one.
-    pub(super) async fn report(&mut self, desired: &Desired) -> Result<(), String> {
+    pub(super) async fn report(&mut self, desired: &Desired) -> Result<(), RoundError> {
         if desired.gone || (desired.is_over() && self.journal.records.is_empty()) {
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl<W: World> Worker<W> {
         match self.shared.world.patch_status(&desired.pod, status.clone()).await {
             Ok(()) => self.reported = status,
             Err(WorldError::NotFound) => {} // the watch will say so
-            Err(e @ WorldError::Failed { .. }) => return Err(e.to_string()),
+            Err(e @ WorldError::Failed { .. }) => return Err(e.into()),
         }
         Ok(())
     }

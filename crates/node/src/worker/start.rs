@@ -57,10 +57,9 @@ impl<W: World> Worker<W> {
     }
 
     /// Finds the pod's shim, or starts it if there never was one. `false`: look at the journal again.
-    pub(super) async fn connect(&mut self, desired: &Desired) -> Result<bool, String> {
-        let text = |e: io::Error| e.to_string();
-        if self.dir.shim().map_err(text)?.is_none() {
-            if self.journal.read().map_err(text)? {
+    pub(super) async fn connect(&mut self, desired: &Desired) -> Result<bool, RoundError> {
+        if self.dir.shim()?.is_none() {
+            if self.journal.read()? {
                 return Ok(false);
             }
             if !self.journal.records.is_empty() {
@@ -68,15 +67,15 @@ impl<W: World> Worker<W> {
             }
             if desired.is_ending() {
                 // Written, but never started: there is nothing to stop.
-                let mut journal = JournalWriter::open(&self.dir).map_err(text)?;
-                journal.append(&Record::now(Event::Finished)).map_err(text)?;
+                let mut journal = JournalWriter::open(&self.dir)?;
+                journal.append(&Record::now(Event::Finished))?;
                 return Ok(false);
             }
             let held = self.shared.registry().hold(&self.dir.uid());
-            link::start(&self.shared.config.shim, &self.dir, held).await.map_err(text)?;
+            link::start(&self.shared.config.shim, &self.dir, held).await?;
         }
-        let mut link = Link::connect(&self.dir).await.map_err(text)?;
-        link.send(&Request::Subscribe).await.map_err(text)?;
+        let mut link = Link::connect(&self.dir).await?;
+        link.send(&Request::Subscribe).await?;
         self.link = Some(link);
         self.stop_sent = None;
         Ok(true)
@@ -133,8 +132,10 @@ pub(super) fn problem(why: &PrepareError) -> Problem {
         PrepareError::Volume { .. } | PrepareError::Machine(_) => {
             Problem { container: None, reason: "ContainerCreating", message: why.to_string() }
         }
-        PrepareError::Container { container, why } => {
-            Problem { container: Some(container.clone()), reason: "CreateContainerConfigError", message: why.clone() }
-        }
+        PrepareError::Container { container, why } => Problem {
+            container: Some(container.clone()),
+            reason: "CreateContainerConfigError",
+            message: why.to_string(),
+        },
     }
 }

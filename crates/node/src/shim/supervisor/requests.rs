@@ -4,11 +4,30 @@ use super::{Execution, ForWhom, PostStart, State, Stop, Supervisor};
 use crate::shim::container::{self, KILL_ALL, Said, View};
 use crate::wire::{ContainerLaunch, Event, Hook, HookKind, Reply, Request, StopReason};
 use api::time::after;
+use nix::errno::Errno;
 use nix::sys::signal::kill;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+
+/// Why nothing is executed in a container.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unexecuted {
+    #[error("container {container:?} is not running")]
+    NotRunning { container: String },
+    #[error("container {container:?} not found")]
+    NotFound { container: String },
+    #[error("the streams did not arrive")]
+    NoStreams,
+    #[error("{}", .0.desc())]
+    Process(#[from] Errno),
+    #[error(transparent)]
+    Streams(#[from] io::Error),
+    /// The hook as the pod describes it cannot be run.
+    #[error("{0}")]
+    Invalid(String),
+}
 
 impl Supervisor<'_> {
     /// A container was started: its post-start hook is due.
@@ -19,7 +38,7 @@ impl Supervisor<'_> {
             Some(hook) => match self.run_hook(index, hook, HookKind::PostStart) {
                 Ok(()) => PostStart::Runs,
                 Err(why) => {
-                    self.hook_failed(index, HookKind::PostStart, why);
+                    self.hook_failed(index, HookKind::PostStart, why.to_string());
                     PostStart::Over
                 }
             },
@@ -30,21 +49,21 @@ impl Supervisor<'_> {
     }
 
     /// Starts a hook that takes a process; pauses are not its business.
-    pub(super) fn run_hook(&mut self, index: usize, hook: &Hook, kind: HookKind) -> Result<(), String> {
+    pub(super) fn run_hook(&mut self, index: usize, hook: &Hook, kind: HookKind) -> Result<(), Unexecuted> {
         let for_whom = ForWhom::Hook { container: index, attempt: self.containers[index].attempt, kind };
         match hook {
             Hook::Exec(argv) => {
                 let open = || fs::OpenOptions::new().read(true).write(true).open("/dev/null").map(OwnedFd::from);
                 let streams = || -> io::Result<[OwnedFd; 3]> { Ok([open()?, open()?, open()?]) };
-                let streams = streams().map_err(|e| e.to_string())?;
+                let streams = streams()?;
                 self.execute(index, argv.clone(), streams, false, for_whom)
             }
             Hook::HttpGet(get) => {
-                let (keeper, status) = container::fetch(get).map_err(|e| e.desc().to_owned())?;
+                let (keeper, status) = container::fetch(get)?;
                 self.executions.push(Execution::new(keeper, index, status, for_whom));
                 Ok(())
             }
-            Hook::Invalid(why) => Err(why.clone()),
+            Hook::Invalid(why) => Err(Unexecuted::Invalid(why.clone())),
             Hook::SleepSecs(_) => Ok(()),
         }
     }
@@ -94,10 +113,10 @@ impl Supervisor<'_> {
         streams: [OwnedFd; 3],
         tty: bool,
         for_whom: ForWhom,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unexecuted> {
         let container = &self.containers[index];
         let State::Running(run) = &container.state else {
-            return Err(format!("container {:?} is not running", container.spec.name));
+            return Err(Unexecuted::NotRunning { container: container.spec.name.clone() });
         };
         let view = if self.launch.isolation.is_hosts() { View::Of(run.keeper) } else { View::Pod };
         let group = run.group.as_ref().map(|group| &group.procs);
@@ -105,7 +124,7 @@ impl Supervisor<'_> {
         if tty && !spec.env.iter().any(|(name, _)| name == "TERM") {
             spec.env.push(("TERM".to_owned(), "xterm".to_owned()));
         }
-        let (keeper, status) = container::execute(&spec, view, group, streams).map_err(|e| e.desc().to_owned())?;
+        let (keeper, status) = container::execute(&spec, view, group, streams)?;
         self.executions.push(Execution::new(keeper, index, status, for_whom));
         Ok(())
     }
@@ -200,13 +219,13 @@ impl Supervisor<'_> {
                     (Some(index), Some(streams)) => {
                         self.execute(index, argv, streams, tty, ForWhom::Client { id, kill_on_close })
                     }
-                    (None, _) => Err(format!("container {container:?} not found")),
-                    (_, None) => Err("the streams did not arrive".to_owned()),
+                    (None, _) => Err(Unexecuted::NotFound { container }),
+                    (_, None) => Err(Unexecuted::NoStreams),
                 };
-                if let Err(message) = result
+                if let Err(error) = result
                     && let Some((_, client)) = self.clients.iter_mut().find(|(known, _)| *known == id)
                 {
-                    client.reply(&Reply::Refused { message });
+                    client.reply(&Reply::Refused { message: error.to_string() });
                 }
             }
         }

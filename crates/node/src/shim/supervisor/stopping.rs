@@ -80,7 +80,7 @@ impl Supervisor<'_> {
             None => Some(Instant::now()),
             Some(Hook::SleepSecs(secs)) => Some(after(Instant::now(), Duration::from_secs(*secs))),
             Some(hook) => self.run_hook(index, hook, HookKind::PreStop).err().map(|why| {
-                self.hook_failed(index, HookKind::PreStop, why);
+                self.hook_failed(index, HookKind::PreStop, why.to_string());
                 Instant::now()
             }),
         };

@@ -8,7 +8,7 @@ mod plan;
 mod ranks;
 
 use crate::warm::{Answer, Ask, Request, SOCKET};
-use plan::{Environment, Plan};
+use plan::{Environment, NotWarm, Plan};
 use ranks::{Prepared, Rank};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -47,13 +47,13 @@ pub fn main(dir: &Path, words: &[OsString]) -> ExitCode {
 }
 
 /// Has all ranks of this node made ready; nothing of the user's runs yet.
-fn prepare(dir: &Path, words: &[OsString]) -> Result<(Plan, Vec<Rank>), String> {
-    let text = |word: OsString| word.into_string().map_err(|word| format!("{} is not Unicode", word.display()));
+fn prepare(dir: &Path, words: &[OsString]) -> Result<(Plan, Vec<Rank>), NotWarm> {
+    let text = |word: OsString| word.into_string().map_err(NotWarm::NotUnicode);
     let words: Vec<String> = words.iter().cloned().map(text).collect::<Result<_, _>>()?;
     let env = std::env::vars_os().map(|(name, value)| Ok((text(name)?, text(value)?)));
-    let env: Environment = env.collect::<Result<_, String>>()?;
+    let env: Environment = env.collect::<Result<_, NotWarm>>()?;
     let plan = Plan::of(&words, &env)?;
-    let folder = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
+    let folder = std::env::current_dir().map_err(NotWarm::Folder)?;
     let python = find_interpreter(&plan, &env)?;
     let read = plan.read_at_start();
     let searched = read.get("PYTHONPATH").map(String::as_str).unwrap_or_default();
@@ -66,30 +66,28 @@ fn prepare(dir: &Path, words: &[OsString]) -> Result<(Plan, Vec<Rank>), String> 
     };
     let mut request = Request { ask, not: None };
     for _ in 0..ATTEMPTS {
-        let socket =
-            match asked(dir, &request).map_err(|e| format!("the node's agent names no process that waits: {e}"))? {
-                Answer::Socket(socket) => socket,
-                Answer::Cold(why) => return Err(why),
-            };
+        let socket = match asked(dir, &request).map_err(NotWarm::Agent)? {
+            Answer::Socket(socket) => socket,
+            Answer::Cold(why) => return Err(NotWarm::Refused(why)),
+        };
         let prepared = ranks::prepare(&plan, &folder, READY_MAX, || connect(dir, &socket));
         if prepared.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)) {
             // To wait for another one's import would take as long as the import does. The next start finds it.
             request.not = Some(socket);
             let _ = tell(dir, &request);
-            let seconds = READY_MAX.as_secs();
-            return Err(format!("the process that waits with torch did not answer within {seconds} s; it is replaced"));
+            return Err(NotWarm::Silent { secs: READY_MAX.as_secs() });
         }
-        match prepared.map_err(|e| format!("the process that waits with torch: {e}")) {
+        match prepared {
             Ok(Prepared::Ready(ranks)) => return Ok((plan, ranks)),
-            Ok(Prepared::Refused(why)) => return Err(why),
+            Ok(Prepared::Refused(why)) => return Err(NotWarm::Refused(why)),
             Ok(Prepared::Outdated) | Err(_) => request.not = Some(socket),
         }
     }
-    Err("no process that waits with torch stays".to_owned())
+    Err(NotWarm::NoneStays)
 }
 
 /// The Python that the command names, or that `torchrun` on the PATH runs with.
-fn find_interpreter(plan: &Plan, env: &Environment) -> Result<PathBuf, String> {
+fn find_interpreter(plan: &Plan, env: &Environment) -> Result<PathBuf, NotWarm> {
     let path = env.get("PATH").map(String::as_str).unwrap_or_default();
     let is_program =
         |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
@@ -97,7 +95,7 @@ fn find_interpreter(plan: &Plan, env: &Environment) -> Result<PathBuf, String> {
         std::env::split_paths(path)
             .map(|dir| dir.join(name))
             .find(is_program)
-            .ok_or_else(|| format!("{name} is not on the PATH"))
+            .ok_or_else(|| NotWarm::NotOnPath { name: name.to_owned() })
     };
     match plan.python.as_deref() {
         Some(python) if python.contains('/') => return Ok(PathBuf::from(python)),
@@ -105,14 +103,14 @@ fn find_interpreter(plan: &Plan, env: &Environment) -> Result<PathBuf, String> {
         None => {}
     }
     let torchrun = find("torchrun")?;
-    let text = fs::read(&torchrun).map_err(|e| format!("{}: {e}", torchrun.display()))?;
+    let text = fs::read(&torchrun).map_err(|error| NotWarm::Read { path: torchrun.clone(), error })?;
     let text = String::from_utf8_lossy(&text);
     // our own stand-in, where torch was installed without its programs
     if text.starts_with("#!/bin/sh\n# Written by trainyard") {
         return find("python").or_else(|_| find("python3"));
     }
     let interpreter = plan::interpreter(&text);
-    let interpreter = interpreter.ok_or_else(|| format!("{} does not say which Python runs it", torchrun.display()))?;
+    let interpreter = interpreter.ok_or(NotWarm::NoInterpreter { path: torchrun })?;
     if interpreter.contains('/') { Ok(PathBuf::from(interpreter)) } else { find(interpreter) }
 }
 

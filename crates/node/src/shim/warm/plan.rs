@@ -1,6 +1,9 @@
 //! The plan of a warm start, a pure function of a command line and its environment.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
 
 pub type Environment = BTreeMap<String, String>;
 
@@ -56,45 +59,87 @@ pub struct Plan {
     pub first_rank: u32,
 }
 
+/// Why a command is not started warm.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWarm {
+    #[error("{} is not Unicode", .0.display())]
+    NotUnicode(OsString),
+    #[error("{program} is not torchrun")]
+    Program { program: String },
+    #[error("there is no command")]
+    NoCommand,
+    #[error("there is no script")]
+    NoScript,
+    #[error("torchrun is given {flag}")]
+    Flag { flag: String },
+    /// A setting of torchrun's that is not understood here.
+    #[error("{name} is set")]
+    Set { name: String },
+    #[error("{name} is not set")]
+    Unset { name: String },
+    #[error("{name} is {value}")]
+    Value { name: String, value: String },
+    #[error("only torch can count the GPUs")]
+    Gpus,
+    #[error("the working directory: {0}")]
+    Folder(io::Error),
+    #[error("{name} is not on the PATH")]
+    NotOnPath { name: String },
+    #[error("{}: {error}", path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("{} does not say which Python runs it", path.display())]
+    NoInterpreter { path: PathBuf },
+    #[error("the node's agent names no process that waits: {0}")]
+    Agent(io::Error),
+    /// What the agent, or the process that waits, said.
+    #[error("{0}")]
+    Refused(String),
+    #[error("the process that waits with torch did not answer within {secs} s; it is replaced")]
+    Silent { secs: u64 },
+    #[error("no process that waits with torch stays")]
+    NoneStays,
+}
+
 impl Plan {
     /// Of `torchrun SCRIPT ARGUMENTS…`, or `PYTHON -m torch.distributed.run SCRIPT ARGUMENTS…`, with torchrun's settings in the
     /// environment.
     ///
     /// # Errors
     /// Why torchrun itself has to be started.
-    pub fn of(words: &[String], env: &Environment) -> Result<Self, String> {
+    pub fn of(words: &[String], env: &Environment) -> Result<Self, NotWarm> {
         let (python, argv) = match words {
             [program, argv @ ..] if program == "torchrun" => (None, argv),
             [python, flag, module, argv @ ..] if flag == "-m" && module == "torch.distributed.run" => {
                 (Some(python), argv)
             }
-            [program, ..] => return Err(format!("{program} is not torchrun")),
-            [] => return Err("there is no command".to_owned()),
+            [program, ..] => return Err(NotWarm::Program { program: program.clone() }),
+            [] => return Err(NotWarm::NoCommand),
         };
         match argv.first() {
-            None => return Err("there is no script".to_owned()),
-            Some(flag) if flag.starts_with('-') => return Err(format!("torchrun is given {flag}")),
+            None => return Err(NotWarm::NoScript),
+            Some(flag) if flag.starts_with('-') => return Err(NotWarm::Flag { flag: flag.clone() }),
             Some(_) => {}
         }
         if let Some(name) = env.keys().find(|name| name.starts_with("PET_") && !UNDERSTOOD.contains(&name.as_str())) {
-            return Err(format!("{name} is set"));
+            return Err(NotWarm::Set { name: name.clone() });
         }
         let tee = match env.get("PET_TEE").map(String::as_str) {
             None | Some("0") => false,
             Some("3") => true,
-            Some(other) => return Err(format!("PET_TEE is {other}")),
+            Some(other) => return Err(NotWarm::Value { name: "PET_TEE".to_owned(), value: other.to_owned() }),
         };
-        let number = |name: &str| -> Result<u32, String> {
-            let text = env.get(name).ok_or_else(|| format!("{name} is not set"))?;
-            text.parse().map_err(|_| format!("{name} is {text}"))
+        let unset = |name: &str| NotWarm::Unset { name: name.to_owned() };
+        let number = |name: &str| -> Result<u32, NotWarm> {
+            let text = env.get(name).ok_or_else(|| unset(name))?;
+            text.parse().map_err(|_| NotWarm::Value { name: name.to_owned(), value: text.clone() })
         };
         let (nodes, node) = (number("PET_NNODES")?, number("PET_NODE_RANK")?);
         let processes = match env.get("PET_NPROC_PER_NODE").map(String::as_str) {
-            Some("auto" | "gpu") => visible_gpus(env).ok_or("only torch can count the GPUs")?,
+            Some("auto" | "gpu") => visible_gpus(env).ok_or(NotWarm::Gpus)?,
             _ => number("PET_NPROC_PER_NODE")?,
         };
         let (address, port) = (env.get("PET_MASTER_ADDR"), number("PET_MASTER_PORT")?);
-        let address = address.ok_or("PET_MASTER_ADDR is not set")?;
+        let address = address.ok_or_else(|| unset("PET_MASTER_ADDR"))?;
         let mut common = env.clone();
         let mut set = |name: &str, value: String| common.insert(name.to_owned(), value);
         set("GROUP_RANK", node.to_string());
@@ -182,7 +227,7 @@ mod tests {
         base.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn plan(words: &str, more: &[(&str, &str)]) -> Result<Plan, String> {
+    fn plan(words: &str, more: &[(&str, &str)]) -> Result<Plan, NotWarm> {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
         Plan::of(&words, &environment(more))
     }
@@ -231,7 +276,7 @@ mod tests {
             ("torchrun", "there is no script"),
         ];
         for (words, why) in words {
-            assert_eq!(plan(words, &[]).unwrap_err(), why);
+            assert_eq!(plan(words, &[]).unwrap_err().to_string(), why);
         }
         let variables = [
             ("PET_MAX_RESTARTS", "3", "PET_MAX_RESTARTS is set"),
@@ -240,7 +285,7 @@ mod tests {
             ("PET_NPROC_PER_NODE", "cpu", "PET_NPROC_PER_NODE is cpu"),
         ];
         for (name, value, why) in variables {
-            assert_eq!(plan("torchrun train.py", &[(name, value)]).unwrap_err(), why);
+            assert_eq!(plan("torchrun train.py", &[(name, value)]).unwrap_err().to_string(), why);
         }
     }
 
