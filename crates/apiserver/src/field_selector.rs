@@ -10,6 +10,15 @@ pub struct FieldTerm {
     pub equal: bool,
 }
 
+/// Why a text is no field selector, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldSelectorError {
+    #[error("invalid selector: '{text}'; can't understand '{part}'")]
+    NoOperator { text: String, part: String },
+    #[error("invalid field selector: {what}")]
+    Escape { what: String },
+}
+
 /// All terms must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(pub Vec<FieldTerm>);
@@ -19,15 +28,15 @@ impl FieldSelector {
     ///
     /// # Errors
     /// What is wrong, in upstream's words (`k8s.io/apimachinery/pkg/fields`).
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, FieldSelectorError> {
         let mut terms = Vec::new();
         for part in split(text) {
             if part.is_empty() {
                 continue;
             }
             terms.push(term(&part).map_err(|fault| match fault {
-                Fault::NoOperator => format!("invalid selector: '{text}'; can't understand '{part}'"),
-                Fault::Escape(what) => format!("invalid field selector: {what}"),
+                Fault::NoOperator => FieldSelectorError::NoOperator { text: text.to_owned(), part: part.clone() },
+                Fault::Escape(what) => FieldSelectorError::Escape { what },
             })?);
         }
         Ok(Self(terms))

@@ -44,7 +44,7 @@ impl Query {
         match self.get(key) {
             None => Ok(None),
             // an empty text is no number, as upstream
-            Some(text) => merge::gotext::int(text).map(Some).map_err(Status::bad_request),
+            Some(text) => merge::gotext::int(text).map(Some).map_err(|why| Status::bad_request(why.to_string())),
         }
     }
 }
@@ -132,7 +132,8 @@ impl ListOptions {
         // numbers are read before selectors are
         let (timeout_secs, limit) = (query.int("timeoutSeconds")?, query.int("limit")?);
         let labels = Selector::parse(query.text("labelSelector")).map_err(Status::bad_request)?;
-        let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(Status::bad_request)?;
+        let fields =
+            FieldSelector::parse(query.text("fieldSelector")).map_err(|why| Status::bad_request(why.to_string()))?;
         let version_match = query.get("resourceVersionMatch").filter(|m| !m.is_empty());
         let options = Self {
             labels,

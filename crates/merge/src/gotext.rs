@@ -103,16 +103,25 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
+/// Why a text is no number, in the words of Go's `strconv`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("strconv.{function}: parsing {}: {why}", quoted(text))]
+pub struct NumberError {
+    function: &'static str,
+    text: String,
+    why: &'static str,
+}
+
 /// As `strconv.ParseUint` reads a decimal number.
 ///
 /// # Errors
 /// Its words: a sign, a space or an empty text is as wrong as a letter, and a number may be too large.
-pub fn uint(text: &str) -> Result<u64, String> {
+pub fn uint(text: &str) -> Result<u64, NumberError> {
     let why = match text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
         true => "value out of range",
         false => "invalid syntax",
     };
-    let fails = || format!("strconv.ParseUint: parsing {}: {why}", quoted(text));
+    let fails = || NumberError { function: "ParseUint", text: text.to_owned(), why };
     if text.starts_with('+') { Err(fails()) } else { text.parse().map_err(|_| fails()) }
 }
 
@@ -120,14 +129,14 @@ pub fn uint(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// As [`uint`], but for a sign.
-pub fn int(text: &str) -> Result<i64, String> {
+pub fn int(text: &str) -> Result<i64, NumberError> {
     text.parse().map_err(|_| {
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         let why = match digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty() {
             true => "value out of range",
             false => "invalid syntax",
         };
-        format!("strconv.ParseInt: parsing {}: {why}", quoted(text))
+        NumberError { function: "ParseInt", text: text.to_owned(), why }
     })
 }
 
@@ -145,12 +154,12 @@ mod tests {
         for (text, why) in
             [("+5", "syntax"), ("", "syntax"), ("-1", "syntax"), ("1 ", "syntax"), ("18446744073709551616", "range")]
         {
-            assert!(uint(text).is_err_and(|error| error.ends_with(why)), "{text}");
+            assert!(uint(text).is_err_and(|error| error.to_string().ends_with(why)), "{text}");
         }
-        assert_eq!(uint("\0").unwrap_err(), r#"strconv.ParseUint: parsing "\x00": invalid syntax"#);
+        assert_eq!(uint("\0").unwrap_err().to_string(), r#"strconv.ParseUint: parsing "\x00": invalid syntax"#);
         assert_eq!((int("+5"), int("-5")), (Ok(5), Ok(-5)));
         for (text, why) in [("+", "syntax"), ("", "syntax"), ("x", "syntax"), ("9223372036854775808", "range")] {
-            assert!(int(text).is_err_and(|error| error.ends_with(why)), "{text}");
+            assert!(int(text).is_err_and(|error| error.to_string().ends_with(why)), "{text}");
         }
         assert_eq!(quoted("a\u{7}b\"\n"), r#""a\ab\"\n""#);
     }

@@ -65,7 +65,7 @@ fn is_zero(value: &Value) -> bool {
 }
 
 fn pass(name: &str, value: &mut Value) -> Result<(), String> {
-    builtin::decode(name, value)?;
+    builtin::decode(name, value).map_err(|error| error.to_string())?;
     builtin::normalize(name, value);
     Ok(())
 }

@@ -12,8 +12,18 @@ pub(crate) struct CustomStrategy {
     pub(crate) scale: Option<Value>,
 }
 
+/// Why a path of a scale subresource leads to nothing that it may lead to, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path} accessor error: {shown} is of the type {kind}, expected {wanted}")]
+struct Misread {
+    path: String,
+    shown: String,
+    kind: &'static str,
+    wanted: &'static str,
+}
+
 /// What the path of a scale subresource leads to, as Go reads it: the value, or why there is none.
-fn reach<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+fn reach<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, Misread> {
     let mut at = object;
     let mut walked = String::new();
     for member in path.trim_start_matches('.').split('.') {
@@ -30,22 +40,22 @@ fn reach<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String>
     Ok(Some(at))
 }
 
-fn misread(path: &str, value: &Value, wanted: &str) -> String {
+fn misread(path: &str, value: &Value, wanted: &'static str) -> Misread {
     let (shown, kind) = (merge::gotext::plain(value), merge::gotext::type_name(value));
-    format!("{path} accessor error: {shown} is of the type {kind}, expected {wanted}")
+    Misread { path: path.to_owned(), shown, kind, wanted }
 }
 
 /// What is wrong with a number of replicas.
 fn replicas(object: &Value, path: &str, errors: &mut ErrorList) {
     let place = Path::new(path);
     let number = match reach(object, path) {
-        Err(why) => return errors.push(Error::invalid(&place, 0, why)),
+        Err(why) => return errors.push(Error::invalid(&place, 0, why.to_string())),
         Ok(None) => return,
         Ok(Some(value)) => match value.as_i64() {
             Some(number) => number,
             None => {
                 let path = format!(".{}", path.trim_start_matches('.'));
-                return errors.push(Error::invalid(&place, 0, misread(&path, value, "int64")));
+                return errors.push(Error::invalid(&place, 0, misread(&path, value, "int64").to_string()));
             }
         },
     };
@@ -98,7 +108,7 @@ impl CustomStrategy {
             Ok(Some(other)) => misread(&format!(".{}", path.trim_start_matches('.')), other, "string"),
             Err(why) => why,
         };
-        errors.push(Error::invalid(&Path::new(path), "", why));
+        errors.push(Error::invalid(&Path::new(path), "", why.to_string()));
     }
 }
 

@@ -3,7 +3,7 @@
 //! A tree says what its text would say; nothing can be there twice in it, and it is no YAML. So what is read of either is the
 //! same, and the text of a tree is made only for those who quote it or read it in another way.
 
-use super::{json, yaml};
+use super::{ParseError, json, yaml};
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -62,7 +62,7 @@ impl Content {
     ///
     /// # Errors
     /// As [`json`].
-    pub fn json(&self) -> Result<(Value, Vec<String>), String> {
+    pub fn json(&self) -> Result<(Value, Vec<String>), ParseError> {
         match &self.tree {
             Some(tree) => Ok(((**tree).clone(), Vec::new())),
             None => json(self.text()),
@@ -73,7 +73,7 @@ impl Content {
     ///
     /// # Errors
     /// As [`yaml`].
-    pub fn yaml(&self) -> Result<(Value, Vec<String>), String> {
+    pub fn yaml(&self) -> Result<(Value, Vec<String>), ParseError> {
         match &self.tree {
             Some(tree) if tree.is_object() && !super::yaml::has_fractions(tree) => Ok(((**tree).clone(), Vec::new())),
             _ => yaml(self.text()),

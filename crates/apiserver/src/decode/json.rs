@@ -1,5 +1,6 @@
 //! JSON read as Go reads it: its words for faults, and fields that are there twice.
 
+use super::ParseError;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::cell::RefCell;
@@ -10,12 +11,12 @@ use std::fmt;
 ///
 /// # Errors
 /// What Go's decoder would say.
-pub fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+pub fn json(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
     let repeated = RefCell::new(Vec::new());
     let mut decoder = serde_json::Deserializer::from_slice(bytes);
     let seed = Seed { place: &Place::Root, repeated: &repeated, seen: None };
-    let value = seed.deserialize(&mut decoder).map_err(|error| go_error(&error, bytes))?;
-    decoder.end().map_err(|error| go_error(&error, bytes))?;
+    let value = seed.deserialize(&mut decoder).map_err(|error| ParseError(go_error(&error, bytes)))?;
+    decoder.end().map_err(|error| ParseError(go_error(&error, bytes)))?;
     Ok((value, repeated.into_inner()))
 }
 

@@ -7,6 +7,7 @@ mod patch;
 mod tests;
 mod yaml;
 
+use crate::protobuf::ProtobufError;
 use crate::query::FieldValidation;
 use crate::registry::Served;
 pub use content::Content;
@@ -31,11 +32,29 @@ pub enum Format {
     Yaml,
 }
 
+/// Why a body is neither JSON nor YAML, in the words of Go's parsers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseError(String);
+
+/// Why an object is refused that is not exactly one of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("strict decoding error: {}", .0.join(", "))]
+pub struct StrictError(Vec<String>);
+
+/// Why a body does not say what it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go {wanted}")]
+pub(crate) struct UntypedError {
+    found: &'static str,
+    wanted: String,
+}
+
 /// Parses a body of either format.
 ///
 /// # Errors
 /// As the two parsers.
-fn parse(body: &Content, format: Format) -> Result<(Value, Vec<String>), String> {
+fn parse(body: &Content, format: Format) -> Result<(Value, Vec<String>), ParseError> {
     match format {
         Format::Json => body.json(),
         Format::Yaml => body.yaml(),
@@ -59,9 +78,9 @@ fn excerpt(bytes: &[u8]) -> String {
 /// # Errors
 /// 400 in upstream's words.
 pub fn protobuf(served: &Served, bytes: &[u8]) -> Result<Value, Status> {
-    crate::protobuf::decode(bytes).map_err(|why| match why.starts_with("provided data does not appear") {
-        true => unrecognized(&served.resource.kind, &why, bytes),
-        false => Status::bad_request(why),
+    crate::protobuf::decode(bytes).map_err(|error| match error {
+        ProtobufError::NoPrefix => unrecognized(&served.resource.kind, &error.to_string(), bytes),
+        _ => Status::bad_request(error.to_string()),
     })
 }
 
@@ -108,7 +127,7 @@ pub fn object(
             merge::builtin::decode_in(name, &mut value, Some(&order)).err()
         };
         let told = served.resource.type_name.filter(|_| format == Format::Json).and_then(read_again);
-        return Err(cannot(kind, told.unwrap_or(why)));
+        return Err(cannot(kind, told.map_or_else(|| why.to_string(), |why| why.to_string())));
     }
     let dropped = served.prune(&mut value);
     let mut texts: Vec<String> = match format {
@@ -139,7 +158,7 @@ pub fn object(
     }
     // one that was read is named by what it is
     let wanted = if served.custom.is_some() { given.as_str() } else { kind };
-    let mut warnings = judge(validation, texts).map_err(|why| cannot(wanted, why))?;
+    let mut warnings = judge(validation, texts).map_err(|why| cannot(wanted, why.to_string()))?;
     warnings.extend(repeated_owners(&mut value, ""));
     Ok((value, warnings))
 }
@@ -200,7 +219,7 @@ pub fn scale_of(mut value: Value, body: &Content) -> Result<Value, Status> {
 ///
 /// # Errors
 /// Upstream's words, under `Strict`.
-pub fn unknown_of_scale(scale: &mut Value, validation: FieldValidation) -> Result<Vec<String>, String> {
+pub fn unknown_of_scale(scale: &mut Value, validation: FieldValidation) -> Result<Vec<String>, StrictError> {
     let dropped = merge::builtin::schema(SCALE).prune(scale);
     judge(validation, dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect())
 }
@@ -259,36 +278,36 @@ pub fn subresource(
         let expected = Expected { group: &sub.group, api_version, kind, custom: false };
         expect_kind(&expected, body, sent)?;
     }
-    merge::builtin::decode(type_name, &mut body.clone()).map_err(refused)?;
+    merge::builtin::decode(type_name, &mut body.clone()).map_err(|why| refused(why.to_string()))?;
     let dropped = merge::builtin::schema(type_name).prune(body);
     let unknown = dropped.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-    judge(validation, unknown).map_err(refused)
+    judge(validation, unknown).map_err(|why| refused(why.to_string()))
 }
 
 /// Faults as warnings, or as one error under `Strict`.
-pub fn judge(validation: FieldValidation, texts: Vec<String>) -> Result<Vec<String>, String> {
+pub fn judge(validation: FieldValidation, texts: Vec<String>) -> Result<Vec<String>, StrictError> {
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict if !texts.is_empty() => Err(format!("strict decoding error: {}", texts.join(", "))),
+        FieldValidation::Strict if !texts.is_empty() => Err(StrictError(texts)),
         FieldValidation::Warn | FieldValidation::Strict => Ok(texts),
     }
 }
 
 /// Reads version and kind as upstream does before it knows what the body is.
-fn says_what_it_is(value: &Value) -> Result<(), String> {
-    let prefix = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+fn says_what_it_is(value: &Value) -> Result<(), UntypedError> {
     let Some(map) = value.as_object() else {
-        return Err(format!(
-            "{prefix} {} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            go_type(value)
-        ));
+        let wanted = "value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
+        return Err(UntypedError { found: go_type(value), wanted: wanted.to_owned() });
     };
     for field in ["apiVersion", "kind"] {
         if let Some(other) = map.get(field)
             && !other.is_string()
             && !other.is_null()
         {
-            return Err(format!("{prefix} {} into Go struct field .{field} of type string", go_type(other)));
+            return Err(UntypedError {
+                found: go_type(other),
+                wanted: format!("struct field .{field} of type string"),
+            });
         }
     }
     Ok(())
@@ -318,7 +337,7 @@ fn expect_kind(expected: &Expected<'_>, value: &mut Value, body: &Content) -> Re
         return Err(unrecognized(kind, &why, body.text()));
     }
     if let Err(why) = says_what_it_is(value) {
-        return Err(unrecognized(kind, &why, body.text()));
+        return Err(unrecognized(kind, &why.to_string(), body.text()));
     }
     let Some(map) = value.as_object_mut() else { return Ok(()) };
     let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -386,7 +405,7 @@ pub(crate) fn of_another_kind(
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let read = merge::builtin::type_name(group, kind).map(|name| merge::builtin::decode_in(name, &mut object, order));
     match read {
-        Some(Err(why)) => why,
+        Some(Err(why)) => why.to_string(),
         Some(Ok(())) | None => {
             format!("converting ({version}.{kind}) to ({}.{}): unknown conversion", go_package(wanted.0), wanted.1)
         }

@@ -1,7 +1,7 @@
 //! The bodies of patches and deletions, and what is pruned of a patched object.
 
 use super::json::whole_numbers;
-use super::{Content, Format, go_type, judge, not_registered, parse, repeated_owners, says_what_it_is};
+use super::{Content, Format, StrictError, go_type, judge, not_registered, parse, repeated_owners, says_what_it_is};
 use crate::query::FieldValidation;
 use crate::registry::{PatchKind, Served};
 use api::field::{Error, Path};
@@ -18,7 +18,7 @@ pub fn prune(
     value: &mut Value,
     found: &[String],
     validation: FieldValidation,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, StrictError> {
     let dropped = served.prune(value);
     let unknown = dropped.iter().map(|path| format!("unknown field \"{path}\""));
     let mut warnings = judge(validation, found.iter().cloned().chain(unknown).collect())?;
@@ -63,7 +63,7 @@ pub fn patch(
         match (kind, validation) {
             // upstream does not read this one itself: the library that applies it finds the fault
             (PatchKind::Merge, FieldValidation::Ignore) => Status::bad_request("Invalid JSON Patch"),
-            (PatchKind::Json, FieldValidation::Ignore) => Status::bad_request(why),
+            (PatchKind::Json, FieldValidation::Ignore) => Status::bad_request(why.to_string()),
             _ => Status::bad_request(format!("{prefix}{why}")),
         }
     })?;
@@ -113,7 +113,7 @@ pub fn patch(
 
 /// The refusal of a patch that puts this in the place of the object.
 fn replaced_by(made: &Value) -> Status {
-    let why = says_what_it_is(made).err().unwrap_or_default();
+    let why = says_what_it_is(made).err().map(|why| why.to_string()).unwrap_or_default();
     let error = Error::invalid(&Path::new("patch"), made.to_string(), why);
     Status::invalid("", "", "", &vec![error])
 }
@@ -125,7 +125,7 @@ fn replaced_by(made: &Value) -> Status {
 pub fn delete_options(body: &Content, format: Format) -> Result<Value, Status> {
     let prefix = "couldn't get version/kind; json parse error: ";
     let (value, _) = parse(body, format).map_err(|why| Status::bad_request(format!("{prefix}{why}")))?;
-    says_what_it_is(&value).map_err(Status::bad_request)?;
+    says_what_it_is(&value).map_err(|why| Status::bad_request(why.to_string()))?;
     let (kind, version) = (api::object::text(&value, "kind"), api::object::text(&value, "apiVersion"));
     if !matches!(kind, "" | "DeleteOptions") {
         let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };

@@ -43,7 +43,7 @@ fn reads_json_as_go_does() {
         ("{} x", "invalid character 'x' after top-level value"),
         ("<", "invalid character '<' looking for beginning of value"),
     ] {
-        assert_eq!(json(text.as_bytes()).unwrap_err(), error, "{text}");
+        assert_eq!(json(text.as_bytes()).unwrap_err().to_string(), error, "{text}");
     }
 }
 
@@ -95,7 +95,7 @@ fn deep_bodies_are_refused_on_a_small_stack() {
         for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
             let nested = |levels: usize| open.repeat(levels) + "1" + &close.repeat(levels);
             assert!(json(nested(127).as_bytes()).is_ok());
-            let error = json(nested(10_000).as_bytes()).unwrap_err();
+            let error = json(nested(10_000).as_bytes()).unwrap_err().to_string();
             assert!(error.ends_with("exceeded max depth") && error.starts_with("invalid character '"), "{error}");
             let flow = nested(10_000).replace('"', "").replace(':', ": ");
             assert!(yaml(flow.as_bytes()).is_err());
@@ -116,7 +116,7 @@ fn aliases_do_not_multiply() {
     let echo = format!("a: &a \"{}\"\nl: [{}]\n", "x".repeat(1 << 20), ["*a"; 90].join(", "));
     match yaml(echo.as_bytes()) {
         Ok((value, _)) => assert!(merge::bounds::bytes(&value) <= 8 << 20, "{}", merge::bounds::bytes(&value)),
-        Err(error) => assert!(error.starts_with("yaml: "), "{error}"),
+        Err(error) => assert!(error.to_string().starts_with("yaml: "), "{error}"),
     }
     // each of these values costs as much as one that is written
     let repeated =

@@ -1,5 +1,6 @@
 //! YAML, within bounds.
 
+use super::ParseError;
 use super::json::json;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -28,11 +29,11 @@ const REPEATED_MAX: usize = 32;
 ///
 /// # Errors
 /// The parser's words.
-pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
+pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
     if let Some(value) = plain_json(bytes) {
         return Ok((value, Vec::new()));
     }
-    let text = std::str::from_utf8(bytes).map_err(|error| format!("yaml: {error}"))?;
+    let text = std::str::from_utf8(bytes).map_err(|error| ParseError(format!("yaml: {error}")))?;
     let first = text.split("\n---").next().unwrap_or_default();
     // Aliases may make as much of a text as a body may hold, no more.
     let budget = || {
@@ -67,7 +68,7 @@ pub fn yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
         // nor does it where that is a bracket, which the parser finds before it has ended what it reads
         let is_flow = first.trim_start().starts_with(['{', '[']);
         let end = place_of(first, &why).filter(|_| is_flow && why.contains("misplaced bracket"));
-        end.and_then(|end| read(first.get(..end)?).ok()).ok_or_else(|| format!("yaml: {why}"))
+        end.and_then(|end| read(first.get(..end)?).ok()).ok_or_else(|| ParseError(format!("yaml: {why}")))
     })?;
     // The parser would stop at the first key that is there twice: that key gets another name, and the rest is read.
     let mut repeated = Vec::new();

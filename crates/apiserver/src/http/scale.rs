@@ -160,7 +160,7 @@ impl Server {
             "" | negotiate::JSON => decode::scale(&ask.body, Format::Json),
             negotiate::YAML => decode::scale(&ask.body, Format::Yaml),
             negotiate::PROTOBUF if builtin => crate::protobuf::decode(ask.body.text())
-                .map_err(|why| decode::unrecognized("Scale", &why, ask.body.text()))
+                .map_err(|why| decode::unrecognized("Scale", &why.to_string(), ask.body.text()))
                 .and_then(|value| decode::scale_of(value, &ask.body)),
             negotiate::PROTOBUF => return Err(unreadable()),
             _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
@@ -215,9 +215,9 @@ impl Server {
             })?;
             body
         } else if apply {
-            ask.body.yaml().map_err(Status::bad_request)?.0
+            ask.body.yaml().map_err(|why| Status::bad_request(why.to_string()))?.0
         } else {
-            ask.body.json().map_err(Status::bad_request)?.0
+            ask.body.json().map_err(|why| Status::bad_request(why.to_string()))?.0
         };
         if apply && !builtin {
             return Err(self.applied_scale(target, &body, &options));
@@ -339,7 +339,7 @@ impl Rescale<'_> {
                     return Err(conflict);
                 }
                 merge::builtin::convert(decode::SCALE, &mut patched)
-                    .map_err(|why| crate::registry::unconverted(&patched, body, &why))?;
+                    .map_err(|why| crate::registry::unconverted(&patched, body, &why.to_string()))?;
                 return Ok(patched);
             }
             PatchKind::Strategic => (
@@ -352,9 +352,12 @@ impl Rescale<'_> {
         };
         let unfit =
             |why: String| Status::invalid("", "", "", &vec![Error::invalid(&Path::new("patch"), shown.as_str(), why)]);
-        read.map_err(unfit)?;
+        read.map_err(|why| unfit(why.to_string()))?;
         if self.is_builtin() {
-            warnings.extend(decode::unknown_of_scale(&mut patched, self.options.validation).map_err(unfit)?);
+            warnings.extend(
+                decode::unknown_of_scale(&mut patched, self.options.validation)
+                    .map_err(|why| unfit(why.to_string()))?,
+            );
         }
         Ok(patched)
     }

@@ -237,7 +237,7 @@ impl Server {
         served.check_fields(&options.fields)?;
         let revision = parse_revision(&options.resource_version)
             // as upstream answers
-            .map_err(|why| Status::new(500, "", why))?;
+            .map_err(|why| Status::new(500, "", why.to_string()))?;
         let store = &self.core.store;
         let asks_initial = options.send_initial_events == Some(true);
         if asks_initial && revision > store.revision() {

@@ -43,8 +43,22 @@ pub(super) struct Evaluation<'a> {
 const COST_MAX: u64 = 10_000_000;
 /// What its match conditions may cost together, apart from the others (`RuntimeCELCostBudgetMatchConditions`).
 const CONDITIONS_COST_MAX: u64 = COST_MAX / 4;
-/// In upstream's words.
-const TOO_DEAR: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
+/// Why an expression of a policy yields nothing, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum EvaluationError {
+    #[error("compilation error: {why}")]
+    Compilation { why: String },
+    /// Its expressions have cost more than they may.
+    #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
+    TooDear,
+    /// The expression, or a variable that it uses.
+    #[error("{why}")]
+    Failed { why: String },
+    #[error("expression '{source_text}' resulted in error: {why}")]
+    Condition { source_text: String, why: Box<Self> },
+    #[error("[{}]", .0.iter().map(Self::to_string).collect::<Vec<_>>().join(", "))]
+    Conditions(Vec<Self>),
+}
 
 impl<'a> Evaluation<'a> {
     /// `object`: as it is now.
@@ -57,7 +71,7 @@ impl<'a> Evaluation<'a> {
     ///
     /// # Errors
     /// A condition that cannot be evaluated, unless the policy says to ignore such.
-    pub fn speaks(&self) -> Result<bool, String> {
+    pub fn speaks(&self) -> Result<bool, EvaluationError> {
         let spec = &self.policy["spec"];
         let mut errors = Vec::new();
         for condition in items(spec, "matchConditions") {
@@ -67,17 +81,20 @@ impl<'a> Evaluation<'a> {
                 // one that does not hold says more than another that cannot be evaluated
                 Ok(_) => return Ok(false),
                 Err(_) if self.is_spent() => {
-                    errors = vec![TOO_DEAR.to_owned()];
+                    errors = vec![EvaluationError::TooDear];
                     break;
                 }
-                Err(error) => errors.push(format!("expression '{source}' resulted in error: {error}")),
+                Err(error) => {
+                    let (source_text, why) = (source.to_owned(), Box::new(error));
+                    errors.push(EvaluationError::Condition { source_text, why });
+                }
             }
         }
         match errors.as_slice() {
             [] => Ok(true),
             _ if text(spec, "failurePolicy") == "Ignore" => Ok(false),
             [only] => Err(only.clone()),
-            _ => Err(format!("[{}]", errors.join(", "))),
+            _ => Err(EvaluationError::Conditions(errors)),
         }
     }
 
@@ -103,17 +120,17 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    pub fn evaluate(&self, source: &str) -> Result<Value, String> {
+    pub fn evaluate(&self, source: &str) -> Result<Value, EvaluationError> {
         self.computed(source).map(|value| value.json())
     }
 
     /// # Errors
     /// What went wrong, or that the policy has cost too much.
-    pub fn computed(&self, source: &str) -> Result<Computed, String> {
+    pub fn computed(&self, source: &str) -> Result<Computed, EvaluationError> {
         let none = Value::Null;
-        let expression = compile(source).map_err(|error| format!("compilation error: {error}"))?;
+        let expression = compile(source).map_err(|error| EvaluationError::Compilation { why: error.to_string() })?;
         let namespace = self.facts.namespace.as_deref().unwrap_or(&none);
-        let left = self.left.get().ok_or(TOO_DEAR)?;
+        let left = self.left.get().ok_or(EvaluationError::TooDear)?;
         let given = Given {
             values: &[
                 ("object", self.object.unwrap_or(&none)),
@@ -129,12 +146,12 @@ impl<'a> Evaluation<'a> {
         // an expression without a loop is not free
         self.left.set(left.checked_sub(cost.saturating_add(1)));
         if self.is_spent() {
-            return Err(TOO_DEAR.to_owned());
+            return Err(EvaluationError::TooDear);
         }
         result.map_err(|error| {
             let used = expression.variables();
             let broken = used.iter().find_map(|name| self.broken.get(name.as_str()));
-            broken.cloned().unwrap_or_else(|| error.to_string())
+            EvaluationError::Failed { why: broken.cloned().unwrap_or_else(|| error.to_string()) }
         })
     }
 }

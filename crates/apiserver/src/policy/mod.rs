@@ -55,6 +55,11 @@ fn kind_asked(target: &Target) -> Gvk {
     }
 }
 
+/// The namespace that an object is in is not there.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+struct NoNamespace(String);
+
 /// One request, as match rules and expressions see it.
 struct Facts<'a> {
     target: &'a Target,
@@ -66,7 +71,7 @@ struct Facts<'a> {
     /// The namespace that the object is in.
     namespace: Option<Arc<Value>>,
     /// The labels of the namespace that the object is in, or is; `Err`: why there are none, of an object that must have one.
-    selected_by: Option<Result<Value, String>>,
+    selected_by: Option<Result<Value, NoNamespace>>,
     request: Value,
     /// `authorizer`, and what `authorizer.requestResource` is about.
     rights: (Arc<dyn Authorizer>, Attributes),
@@ -139,7 +144,7 @@ impl Facts<'_> {
     fn selected(&self, object: Option<&Value>, binding: &Value, policy: &Value) -> Result<bool, Unconfigured> {
         let unconfigured = |what: &str, of_binding| {
             let what = format!("failed to configure {what}: ");
-            move |why: String| Unconfigured { why: what + &why, of_binding }
+            move |why: NoNamespace| Unconfigured { why: what + &why.to_string(), of_binding }
         };
         let constraints = &policy["spec"]["matchConstraints"];
         if !self.matched(object, constraints, true).map_err(unconfigured("policy", false))? {
@@ -153,7 +158,7 @@ impl Facts<'_> {
     ///
     /// # Errors
     /// The namespace by which it is selected is not there.
-    fn matched(&self, object: Option<&Value>, matching: &Value, rules_needed: bool) -> Result<bool, String> {
+    fn matched(&self, object: Option<&Value>, matching: &Value, rules_needed: bool) -> Result<bool, NoNamespace> {
         let empty = json!({});
         let selects = |field: &str, labels: &Value| {
             let wanted = matching.get(field).unwrap_or(&empty);
@@ -211,7 +216,7 @@ impl Core {
             _ if is_namespace => own.map(labels).map(Ok),
             Some(namespace) => Some(Ok(labels(namespace))),
             None if target.namespace.is_empty() => None,
-            None => Some(Err(Status::not_found("", "namespaces", &target.namespace).message)),
+            None => Some(Err(NoNamespace(Status::not_found("", "namespaces", &target.namespace).message))),
         };
         // upstream takes a namespace to be in itself, but for what of it is looked up
         let place = if is_namespace { &target.name } else { &target.namespace };

@@ -130,7 +130,7 @@ impl Core {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(why) => {
-                    fail(why);
+                    fail(why.to_string());
                     continue;
                 }
             }
@@ -221,9 +221,10 @@ fn mutate(
     let evaluated = |source: &str| -> Result<Computed, Refusal> {
         let result = evaluation.computed(source);
         result.map_err(|why| {
-            let told =
-                if evaluation.is_spent() { why } else { format!("expression '{source}' resulted in error: {why}") };
-            Refusal::Failed(told)
+            Refusal::Failed(match evaluation.is_spent() {
+                true => why.to_string(),
+                false => format!("expression '{source}' resulted in error: {why}"),
+            })
         })
     };
     let failed = |error: &dyn ToString| Refusal::Failed(error.to_string());
@@ -263,15 +264,15 @@ fn mutate(
             let why = format!("request to convert CR to an invalid group/version: {}", gvk.api_version());
             return Err(Refusal::Failed(why));
         }
-        merge::builtin::decode(type_name, object).map_err(answered)?;
+        merge::builtin::decode(type_name, object).map_err(|why| answered(why.to_string()))?;
         let unknown = merge::builtin::schema(type_name).prune(object);
         decode::judge(strictly, unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect())
-            .map_err(answered)?;
+            .map_err(|why| answered(why.to_string()))?;
         return bounded(object).map_err(Refusal::Answered);
     }
-    served.decode(object).map_err(answered)?;
+    served.decode(object).map_err(|why| answered(why.to_string()))?;
     if served.custom.is_none() {
-        decode::prune(served, object, &[], strictly).map_err(answered)?;
+        decode::prune(served, object, &[], strictly).map_err(|why| answered(why.to_string()))?;
     }
     bounded(object).map_err(Refusal::Answered)?;
     served.resource.strategy.default(object);

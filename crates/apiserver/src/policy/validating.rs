@@ -19,7 +19,7 @@ impl Evaluation<'_> {
         match self.speaks() {
             Ok(true) => self.compute(),
             Ok(false) => return Vec::new(),
-            Err(message) => return vec![Failure { reason: String::new(), message }],
+            Err(error) => return vec![Failure { reason: String::new(), message: error.to_string() }],
         }
         let spec = &self.policy["spec"];
         let ignores = text(spec, "failurePolicy") == "Ignore";

@@ -2,7 +2,33 @@
 
 use super::*;
 
-fn decode_schema_or(other: Other, content: &[u8], depth: usize) -> Result<Value, String> {
+/// What is wrong with the bytes of an object, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtobufError {
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    NoPrefix,
+    #[error("no kind \"{kind}\" is registered for version \"{api_version}\"")]
+    Unregistered { api_version: String, kind: String },
+    #[error("a string is not UTF-8")]
+    NoText,
+    #[error("unexpected EOF")]
+    End,
+    #[error("proto: integer overflow")]
+    Overflow,
+    #[error("proto: illegal tag")]
+    Tag,
+    #[error("proto: illegal wireType {0}")]
+    WireType(u64),
+    #[error("proto: wrong wireType for a field")]
+    Field,
+    #[error("the message is nested too deeply")]
+    Depth,
+    /// A time, or JSON within.
+    #[error("{why}")]
+    Value { why: String },
+}
+
+fn decode_schema_or(other: Other, content: &[u8], depth: usize) -> Result<Value, ProtobufError> {
     let (mut schema, mut list, mut allowed) = (None, Vec::new(), false);
     each(content, |number, wire| {
         match (other, number, wire) {
@@ -29,10 +55,8 @@ fn decode_schema_or(other: Other, content: &[u8], depth: usize) -> Result<Value,
 ///
 /// # Errors
 /// What is wrong with the bytes, for a 400.
-pub fn decode(body: &[u8]) -> Result<Value, String> {
-    let envelope = body
-        .strip_prefix(MAGIC)
-        .ok_or("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")?;
+pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
+    let envelope = body.strip_prefix(MAGIC).ok_or(ProtobufError::NoPrefix)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), Vec::new());
     each(envelope, |number, value| {
         match (number, value) {
@@ -49,7 +73,7 @@ pub fn decode(body: &[u8]) -> Result<Value, String> {
         }
         Ok(())
     })?;
-    let unknown = || format!("no kind \"{kind}\" is registered for version \"{api_version}\"");
+    let unknown = || ProtobufError::Unregistered { api_version: api_version.clone(), kind: kind.clone() };
     let mut object = match named(&api_version, &kind).ok_or_else(unknown)? {
         Named::One(name) => decode_message(&name, &raw, DEPTH_MAX)?,
         Named::ListOf(name) => {
@@ -82,27 +106,27 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-fn utf8(content: &[u8]) -> Result<String, String> {
-    String::from_utf8(content.to_vec()).map_err(|_| "a string is not UTF-8".to_owned())
+fn utf8(content: &[u8]) -> Result<String, ProtobufError> {
+    String::from_utf8(content.to_vec()).map_err(|_| ProtobufError::NoText)
 }
 
-fn read_varint(input: &mut &[u8]) -> Result<u64, String> {
+fn read_varint(input: &mut &[u8]) -> Result<u64, ProtobufError> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
-        let (&byte, rest) = input.split_first().ok_or("unexpected EOF")?;
+        let (&byte, rest) = input.split_first().ok_or(ProtobufError::End)?;
         *input = rest;
         number |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
             return Ok(number);
         }
     }
-    Err("proto: integer overflow".to_owned())
+    Err(ProtobufError::Overflow)
 }
 
-fn take<'a>(input: &mut &'a [u8], count: u64) -> Result<&'a [u8], String> {
-    let count = usize::try_from(count).map_err(|_| "unexpected EOF")?;
+fn take<'a>(input: &mut &'a [u8], count: u64) -> Result<&'a [u8], ProtobufError> {
+    let count = usize::try_from(count).map_err(|_| ProtobufError::End)?;
     if count > input.len() {
-        return Err("unexpected EOF".to_owned());
+        return Err(ProtobufError::End);
     }
     let (taken, rest) = input.split_at(count);
     *input = rest;
@@ -110,10 +134,13 @@ fn take<'a>(input: &mut &'a [u8], count: u64) -> Result<&'a [u8], String> {
 }
 
 /// Calls `visit` with each field of a message.
-fn each<'a>(mut input: &'a [u8], mut visit: impl FnMut(u32, Wire<'a>) -> Result<(), String>) -> Result<(), String> {
+fn each<'a>(
+    mut input: &'a [u8],
+    mut visit: impl FnMut(u32, Wire<'a>) -> Result<(), ProtobufError>,
+) -> Result<(), ProtobufError> {
     while !input.is_empty() {
         let tag = read_varint(&mut input)?;
-        let number = u32::try_from(tag >> 3).map_err(|_| "proto: illegal tag")?;
+        let number = u32::try_from(tag >> 3).map_err(|_| ProtobufError::Tag)?;
         let value = match tag & 7 {
             VARINT => Wire::Number(read_varint(&mut input)?),
             FIXED64 => {
@@ -129,7 +156,7 @@ fn each<'a>(mut input: &'a [u8], mut visit: impl FnMut(u32, Wire<'a>) -> Result<
                 let number = u32::from_le_bytes(content.try_into().expect("invariant: four bytes were taken"));
                 Wire::Number(u64::from(number))
             }
-            other => return Err(format!("proto: illegal wireType {other}")),
+            other => return Err(ProtobufError::WireType(other)),
         };
         visit(number, value)?;
     }
@@ -142,9 +169,9 @@ fn by_number(name: &str, number: u32) -> Option<&'static Field> {
 }
 
 /// The members of a message. What JSON would leave out (empty values of fields that are no pointers) is left out.
-fn decode_message(name: &str, content: &[u8], depth: usize) -> Result<Map<String, Value>, String> {
+fn decode_message(name: &str, content: &[u8], depth: usize) -> Result<Map<String, Value>, ProtobufError> {
     if depth == 0 {
-        return Err("the message is nested too deeply".to_owned());
+        return Err(ProtobufError::Depth);
     }
     let mut members = Map::new();
     each(content, |number, wire| {
@@ -199,7 +226,7 @@ fn decode_message(name: &str, content: &[u8], depth: usize) -> Result<Map<String
     Ok(members)
 }
 
-fn map_value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
+fn map_value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, ProtobufError> {
     match (shape, wire) {
         (Shape::List(element), Wire::Bytes(wrapped)) => {
             let mut list = Vec::new();
@@ -227,7 +254,7 @@ fn empty(shape: &Shape) -> Value {
     }
 }
 
-fn value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
+fn value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, ProtobufError> {
     Ok(match (shape, wire) {
         (Shape::String, Wire::Bytes(text)) => utf8(text)?.into(),
         (Shape::Boolean, Wire::Number(number)) => (number != 0).into(),
@@ -259,7 +286,7 @@ fn value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
                 Ok(())
             })?;
             let Some(seconds) = seconds else { return Ok(Value::Null) };
-            let at = Timestamp::new(seconds, nanos).map_err(|error| error.to_string())?;
+            let at = Timestamp::new(seconds, nanos).map_err(|error| ProtobufError::Value { why: error.to_string() })?;
             let format = if *shape == Shape::Time { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S.%6fZ" };
             at.strftime(format).to_string().into()
         }
@@ -268,7 +295,7 @@ fn value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
             if text.is_empty() {
                 Value::Null
             } else {
-                serde_json::from_str(&text).map_err(|error| error.to_string())?
+                serde_json::from_str(&text).map_err(|error| ProtobufError::Value { why: error.to_string() })?
             }
         }
         (Shape::Message(name), Wire::Bytes(content)) => Value::Object(decode_message(name, content, depth - 1)?),
@@ -292,11 +319,11 @@ fn value(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
             | Shape::Any
             | Shape::Message(_),
             _,
-        ) => return Err("proto: wrong wireType for a field".to_owned()),
+        ) => return Err(ProtobufError::Field),
     })
 }
 
-fn text_field(content: &[u8], wanted: u32) -> Result<String, String> {
+fn text_field(content: &[u8], wanted: u32) -> Result<String, ProtobufError> {
     let mut text = String::new();
     each(content, |number, wire| {
         if let (true, Wire::Bytes(value)) = (number == wanted, wire) {

@@ -10,7 +10,7 @@ mod encode;
 use api::object::Gvk;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-pub use decode::decode;
+pub use decode::{ProtobufError, decode};
 pub use encode::encode;
 pub(crate) use encode::{bytes, integer};
 use jiff::Timestamp;

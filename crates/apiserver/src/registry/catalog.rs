@@ -5,7 +5,7 @@ use api::field::{Error, Path};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use merge::apply::{Schemas, Versions, Writer};
-use merge::builtin::OBJECT_META;
+use merge::builtin::{DecodeError, OBJECT_META};
 use merge::schema::Schema;
 use objects::packed::Packed;
 use resource::Resource;
@@ -181,9 +181,9 @@ impl Served {
     ///
     /// # Errors
     /// Go's words.
-    pub(crate) fn decode(&self, value: &mut Value) -> Result<(), String> {
+    pub(crate) fn decode(&self, value: &mut Value) -> Result<(), ReadError> {
         match self.resource.type_name {
-            Some(name) => merge::builtin::decode(name, value),
+            Some(name) => Ok(merge::builtin::decode(name, value)?),
             None => {
                 if let Some(meta) = value.get_mut("metadata").filter(|meta| !meta.is_null()) {
                     merge::builtin::decode(OBJECT_META, meta)?;
@@ -311,15 +311,28 @@ impl Served {
     }
 }
 
+/// Why a value is not of a served kind.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The type of an object within.
+    #[error("{0}")]
+    EmbeddedType(Error),
+    /// The metadata of an object within.
+    #[error("{path}.metadata: Invalid value: {shown}: {why}")]
+    EmbeddedMeta { path: String, shown: String, why: DecodeError },
+}
+
 /// Reads the type and metadata of objects inside a custom resource (`x-kubernetes-embedded-resource`) as Go does.
-fn embedded(schema: &Schema, value: &mut Value, path: &str, root: bool) -> Result<(), String> {
+fn embedded(schema: &Schema, value: &mut Value, path: &str, root: bool) -> Result<(), ReadError> {
     match value {
         Value::Object(members) => {
             if schema.embedded && !root {
                 for name in ["apiVersion", "kind"] {
                     if let Some(value) = members.get(name).filter(|value| !value.is_string()) {
                         let at = Path::new(path).child(name);
-                        return Err(Error::invalid(&at, value.clone(), "must be a string").to_string());
+                        return Err(ReadError::EmbeddedType(Error::invalid(&at, value.clone(), "must be a string")));
                     }
                 }
                 if let Some(meta) = members.get_mut("metadata").filter(|meta| meta.is_null()) {
@@ -330,8 +343,11 @@ fn embedded(schema: &Schema, value: &mut Value, path: &str, root: bool) -> Resul
                     }
                 } else if let Some(meta) = members.get_mut("metadata") {
                     let shown = meta.to_string();
-                    merge::builtin::decode(OBJECT_META, meta)
-                        .map_err(|why| format!("{path}.metadata: Invalid value: {shown}: {why}"))?;
+                    merge::builtin::decode(OBJECT_META, meta).map_err(|why| ReadError::EmbeddedMeta {
+                        path: path.to_owned(),
+                        shown,
+                        why,
+                    })?;
                 }
             }
             for (key, member) in members.iter_mut() {

@@ -56,7 +56,7 @@ impl DeleteOptions {
             Some(body) => {
                 // a field of another type would count as left out: a trial or a condition would become an unconditional delete
                 let mut body = body.clone();
-                merge::builtin::decode(OPTIONS, &mut body).map_err(Status::bad_request)?;
+                merge::builtin::decode(OPTIONS, &mut body).map_err(|why| Status::bad_request(why.to_string()))?;
                 let text = |value: &Value| value.as_str().map(str::to_owned);
                 let precondition = |field| body.get("preconditions").and_then(|value| text(value.get(field)?));
                 out.grace_secs = body.get("gracePeriodSeconds").and_then(Value::as_i64);

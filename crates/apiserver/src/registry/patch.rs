@@ -1,9 +1,10 @@
 //! Patches: updates whose new object the server computes.
 
+use super::catalog::ReadError;
 use super::read::{keyed, not_found};
 use super::write::{Call, Pruned, Tracked, enforce_namespace, expect_version, same_name, same_revision};
 use super::{Attempt, Core, Served, Target};
-use crate::decode;
+use crate::decode::{self, StrictError};
 use crate::query::FieldValidation;
 use merge::apply::{self, ApplyError};
 use merge::{PatchError, json_patch, merge_patch, strategic};
@@ -40,6 +41,18 @@ struct Patching<'a> {
     old: &'a Value,
 }
 
+/// Why what a patch made is no object of the kind.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+enum MadeError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It says that it is of another kind.
+    #[error("{why}")]
+    OtherKind { why: String },
+    #[error("Object 'Kind' is missing in '{object}'")]
+    NoKind { object: String },
+}
+
 impl Patching<'_> {
     /// What the patch makes of the object.
     fn made(&self) -> Result<Value, PatchError> {
@@ -66,7 +79,7 @@ impl Patching<'_> {
     ///
     /// # Errors
     /// Why it is none.
-    fn decode(&self, new: &mut Value) -> Result<(), String> {
+    fn decode(&self, new: &mut Value) -> Result<(), MadeError> {
         let Self { served, kind, old, .. } = *self;
         let resource = &served.resource;
         let (custom, strategic) = (served.custom.is_some(), kind == PatchKind::Strategic);
@@ -74,16 +87,17 @@ impl Patching<'_> {
         if !custom && !strategic && (changes("kind") || changes("apiVersion")) {
             let (version, kind) = (api::object::text(new, "apiVersion"), api::object::text(new, "kind"));
             if !merge::builtin::is_registered(&resource.group, version, kind) {
-                return Err(decode::not_registered(kind, version));
+                return Err(MadeError::OtherKind { why: decode::not_registered(kind, version) });
             }
             let wanted = (resource.group.as_str(), resource.kind.as_str());
-            return Err(decode::of_another_kind(new.clone(), version, kind, None, wanted));
+            let why = decode::of_another_kind(new.clone(), version, kind, None, wanted);
+            return Err(MadeError::OtherKind { why });
         }
         if custom && new.get("kind").is_none_or(|kind| kind.is_null() || kind == "") {
-            return Err(format!("Object 'Kind' is missing in '{new}'"));
+            return Err(MadeError::NoKind { object: new.to_string() });
         }
         match resource.type_name {
-            Some(name) if strategic => merge::builtin::convert(name, new)?,
+            Some(name) if strategic => merge::builtin::convert(name, new).map_err(ReadError::from)?,
             _ => served.decode(new)?,
         }
         if !custom && strategic {
@@ -110,8 +124,8 @@ impl Core {
         let old = served.present_value(&entry);
         let patching = Patching { served, kind, patch, old: &old };
         let mut new = patching.made().map_err(|error| refused(&error))?;
-        patching.decode(&mut new).map_err(|why| patching.unfit(why))?;
-        let warnings = self.prune_patched(call, &mut new).map_err(|why| patching.unfit(why))?;
+        patching.decode(&mut new).map_err(|why| patching.unfit(why.to_string()))?;
+        let warnings = self.prune_patched(call, &mut new).map_err(|why| patching.unfit(why.to_string()))?;
         // What the patch makes is an object: a refusal from here on takes along what was warned of.
         let write = || {
             self.in_namespace(call.target)?;
@@ -125,7 +139,7 @@ impl Core {
     }
 
     /// Drops unknown fields from what a patch made. What is unknown is a matter of the version that a custom object says it is of.
-    fn prune_patched(&self, call: &Call<'_>, new: &mut Value) -> Result<Vec<String>, String> {
+    fn prune_patched(&self, call: &Call<'_>, new: &mut Value) -> Result<Vec<String>, StrictError> {
         let served = &call.target.served;
         let resource = &served.resource;
         let catalog = served.custom.is_some().then(|| self.catalog());
@@ -184,10 +198,10 @@ fn loose(warnings: &[String]) -> Status {
 /// Reads what an apply made as Go reads the kind.
 fn read_merged(served: &Served, merged: &mut Value, applied: &Value) -> Result<Pruned, Status> {
     if let Some(name) = served.resource.type_name {
-        merge::builtin::convert(name, merged).map_err(|why| unconverted(merged, applied, &why))?;
+        merge::builtin::convert(name, merged).map_err(|why| unconverted(merged, applied, &why.to_string()))?;
         return Ok(Pruned::No);
     }
-    served.decode(merged).map_err(Status::bad_request)?;
+    served.decode(merged).map_err(|why| Status::bad_request(why.to_string()))?;
     // an unknown field is an error, unless a part above it keeps unknown fields: then it is dropped, and yet counts as a change
     let dropped = served.prune(merged);
     let counts = dropped.iter().any(|path| !path.starts_with("metadata.") && !path.starts_with("status."));

@@ -115,7 +115,7 @@ impl Position {
             };
             bad(&format!("illegal base64 data at input byte {at}"))
         })?;
-        let value: Value = crate::decode::json(&bytes).map_err(|why| bad(&why))?.0;
+        let value: Value = crate::decode::json(&bytes).map_err(|why| bad(&why.to_string()))?.0;
         let version = api::object::text(&value, "v");
         if version != "meta.k8s.io/v1" {
             return Err(bad(&format!("server does not recognize this encoded version {version}")));
@@ -309,16 +309,23 @@ fn too_old() -> Status {
     Status::new(410, "Expired", "The resourceVersion for the provided list is too old.")
 }
 
+/// A text that names no revision; what comes before its words and the status depend on the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("resourceVersion: Invalid value: {}: {why}", merge::gotext::quoted(text))]
+pub(crate) struct RevisionError {
+    text: String,
+    why: merge::gotext::NumberError,
+}
+
 /// 0 for an empty one.
 ///
 /// # Errors
 /// In Go's words; what comes before them and the status depend on the caller.
-pub(crate) fn parse_revision(text: &str) -> Result<Revision, String> {
+pub(crate) fn parse_revision(text: &str) -> Result<Revision, RevisionError> {
     if text.is_empty() {
         return Ok(0);
     }
-    merge::gotext::uint(text)
-        .map_err(|why| format!("resourceVersion: Invalid value: {}: {why}", merge::gotext::quoted(text)))
+    merge::gotext::uint(text).map_err(|why| RevisionError { text: text.to_owned(), why })
 }
 
 /// A version that is not there yet. `again`: after how many seconds the client is asked to come again, as a cache may lag behind.

@@ -2,6 +2,7 @@
 
 use super::managed::{self, Entry, Identity, Managed, Operation};
 use super::update::{give_up, reconcile, record};
+use super::versions::VersionError;
 use super::{
     ApplyError, Conflict, NEVER_MANAGED, Schemas, Writer, about, empty_object, kind_text, managed_fields, typed,
     without_managed_fields,
@@ -88,22 +89,39 @@ pub fn apply<'a>(
     })
 }
 
+/// Why it is not known what an apply takes away.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum PruneError {
+    #[error("failed to convert merged object to last applied version: {0}")]
+    Merged(VersionError),
+    #[error("failed add back owned items: failed to convert {what} object at version {version}: {why}")]
+    Owned { what: &'static str, version: String, why: VersionError },
+}
+
+/// Why a part of an object is not merged into it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigurationError {
+    #[error("failed to convert {what} object to typed object: {faults}")]
+    Unfit { what: &'static str, faults: String },
+    #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {places}")]
+    Atomic { places: String },
+}
+
 /// `patch`, a part of an object, merged into `live`: what a policy sets, which nobody comes to manage by that
 /// (`k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch`).
 ///
 /// # Errors
 /// `patch` does not fit the schema or would replace lists, maps or objects as a whole; `live` does not fit the schema.
-pub fn merge_configuration(live: &Value, patch: &Value, schema: &Schema) -> Result<Value, String> {
-    let fits = |what: &str, value: &Value, duplicates: bool| match typed::faults(schema, value, duplicates) {
+pub fn merge_configuration(live: &Value, patch: &Value, schema: &Schema) -> Result<Value, ConfigurationError> {
+    let fits = |what: &'static str, value: &Value, duplicates: bool| match typed::faults(schema, value, duplicates) {
         faults if faults.is_empty() => Ok(()),
-        faults => Err(format!("failed to convert {what} object to typed object: {}", typed::fault_text(&faults))),
+        faults => Err(ConfigurationError::Unfit { what, faults: typed::fault_text(&faults) }),
     };
     fits("patch", patch, false)?;
     let mut atomic = Vec::new();
     typed::atomics(schema, patch, "", &mut atomic);
     if !atomic.is_empty() {
-        let places = atomic.join(", ");
-        return Err(format!("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {places}"));
+        return Err(ConfigurationError::Atomic { places: atomic.join(", ") });
     }
     fits("original", live, true)?;
     Ok(typed::merge(schema, live, patch))
@@ -133,7 +151,7 @@ impl Call<'_> {
     fn run(&self, mut managed: Managed, force: bool) -> Result<(Value, Managed), ApplyError> {
         let Self { live, applied, writer, schemas, now } = *self;
         let schema = schemas.own();
-        reconcile(&mut managed, live, writer, schemas).map_err(ApplyError::Untypable)?;
+        reconcile(&mut managed, live, writer, schemas).map_err(|why| ApplyError::Untypable(why.to_string()))?;
         let merged = typed::merge(schema, live, applied);
         let set = writer.ignored.filter(typed::field_set(schema, applied));
         let identity = Identity::of(writer, Operation::Apply);
@@ -169,12 +187,9 @@ impl Call<'_> {
     ///
     /// # Errors
     /// The object does not fit the schema of a version in which fields of it are managed.
-    fn prune(&self, merged: Value, managed: &Managed, last: &Entry) -> Result<Value, String> {
+    fn prune(&self, merged: Value, managed: &Managed, last: &Entry) -> Result<Value, PruneError> {
         let current = self.writer.api_version;
-        let schema = self
-            .schemas
-            .fitting(&last.api_version, current, &merged)
-            .map_err(|why| format!("failed to convert merged object to last applied version: {why}"))?;
+        let schema = self.schemas.fitting(&last.api_version, current, &merged).map_err(PruneError::Merged)?;
         // This manager gave nothing up: nothing goes.
         let now = managed.entries.get(&Identity::of(self.writer, Operation::Apply));
         if now.is_some_and(|now| last.fields.difference(&now.fields).is_empty()) {
@@ -195,11 +210,9 @@ impl Call<'_> {
         // Back comes what anyone, this manager included, still claims; first what is claimed in the version of then …
         let first = owned.remove_entry(last.api_version.as_str());
         for (version, set) in first.into_iter().chain(owned) {
-            let convert = |object: &Value, what: &str| {
+            let convert = |object: &Value, what| {
                 let schema = self.schemas.fitting(version, current, object);
-                schema.map_err(|why| {
-                    format!("failed add back owned items: failed to convert {what} object at version {version}: {why}")
-                })
+                schema.map_err(|why| PruneError::Owned { what, version: version.to_owned(), why })
             };
             let schema = convert(&merged, "merged")?;
             convert(&pruned, "pruned")?;

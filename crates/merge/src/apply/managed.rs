@@ -110,12 +110,27 @@ pub(super) struct Managed {
     pub entries: BTreeMap<Identity, Entry>,
 }
 
+/// What is wrong with an entry of managed fields.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ManagedError {
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    #[error("apiVersion must not be empty")]
+    NoVersion,
+    #[error("missing fieldsType in managed fields entry {entry}")]
+    NoType { entry: usize },
+    #[error("invalid fieldsType {} in managed fields entry {entry}", gotext::quoted(given))]
+    Type { entry: usize, given: String },
+    #[error("error decoding set")]
+    Set,
+}
+
 impl Managed {
     /// From `metadata.managedFields`.
     ///
     /// # Errors
     /// What is wrong with the first entry that cannot be read.
-    pub fn decode(list: &[Value]) -> Result<Self, String> {
+    pub fn decode(list: &[Value]) -> Result<Self, ManagedError> {
         Self::read(list, |fields| FieldSet::from_json(fields).map(Recorded::from))
     }
 
@@ -123,32 +138,32 @@ impl Managed {
     ///
     /// # Errors
     /// See [`Managed::decode`]; not those of sets, which count as empty.
-    pub fn of_stored(list: &[Value]) -> Result<Self, String> {
+    pub fn of_stored(list: &[Value]) -> Result<Self, ManagedError> {
         Self::read(list, |fields| Some(Recorded::stored(fields.clone())))
     }
 
-    fn read(list: &[Value], set: impl Fn(&Value) -> Option<Recorded>) -> Result<Self, String> {
+    fn read(list: &[Value], set: impl Fn(&Value) -> Option<Recorded>) -> Result<Self, ManagedError> {
         let mut out = Self::default();
         for (i, entry) in list.iter().enumerate() {
             let text = |member: &str| entry.get(member).and_then(Value::as_str).unwrap_or_default();
             let operation = match text("operation") {
                 "Apply" => Operation::Apply,
                 "Update" => Operation::Update,
-                _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+                _ => return Err(ManagedError::Operation),
             };
             if text("apiVersion").is_empty() {
-                return Err("apiVersion must not be empty".to_owned());
+                return Err(ManagedError::NoVersion);
             }
             match text("fieldsType") {
                 "FieldsV1" => {}
-                "" => return Err(format!("missing fieldsType in managed fields entry {i}")),
+                "" => return Err(ManagedError::NoType { entry: i }),
                 other => {
-                    return Err(format!("invalid fieldsType {} in managed fields entry {i}", gotext::quoted(other)));
+                    return Err(ManagedError::Type { entry: i, given: other.to_owned() });
                 }
             }
             let fields = match entry.get("fieldsV1") {
                 None | Some(Value::Null) => Recorded::default(),
-                Some(fields) => set(fields).ok_or("error decoding set")?,
+                Some(fields) => set(fields).ok_or(ManagedError::Set)?,
             };
             let identity = Identity::new(text("manager"), operation, text("apiVersion"), text("subresource"));
             let time = Some(text("time")).filter(|t| !t.is_empty()).map(str::to_owned);

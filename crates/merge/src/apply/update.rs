@@ -2,6 +2,7 @@
 
 use super::managed::{self, Entry, Identity, Managed, Operation};
 use super::same::same_but_managers;
+use super::versions::VersionError;
 use super::{ApplyError, Ignored, NEVER_MANAGED, Schemas, Writer, empty_object, is_stored, managed_fields, typed};
 use crate::fields::FieldSet;
 use crate::schema::Schema;
@@ -19,7 +20,7 @@ pub(super) fn reconcile(
     live: &Value,
     writer: &Writer<'_>,
     schemas: Schemas<'_>,
-) -> Result<(), String> {
+) -> Result<(), VersionError> {
     // What was written in a version that the kind does not have is nobody's.
     managed.entries.retain(|_, entry| schemas.know(&entry.api_version, writer.api_version));
     for entry in managed.entries.values_mut() {
@@ -115,8 +116,8 @@ pub(super) fn record(
     writer: &Writer<'_>,
     schemas: Schemas<'_>,
     now: Timestamp,
-) -> Result<(), String> {
-    reconcile(managed, live, writer, schemas)?;
+) -> Result<(), ApplyError> {
+    reconcile(managed, live, writer, schemas).map_err(|why| ApplyError::Untypable(why.to_string()))?;
     if same_but_managers(live, new) {
         managed.entries.retain(|_, entry| !entry.fields.is_empty());
         return Ok(());
@@ -124,7 +125,7 @@ pub(super) fn record(
     let identity = Identity::of(writer, Operation::Update);
     // The operation stands apart from earlier ones of the same manager until it is known what it changed.
     let current = Identity::new("", Operation::Update, "", "current-operation");
-    let step = give_up(managed, live, new, &current, writer, schemas, true).map_err(|error| error.to_string())?;
+    let step = give_up(managed, live, new, &current, writer, schemas, true)?;
     let set = step.touched.difference(&NEVER_MANAGED);
     if !set.is_empty() {
         let time = Some(managed::time_text(now));

@@ -6,6 +6,16 @@ use crate::schema::Schema;
 use serde_json::Value;
 use std::sync::Arc;
 
+/// Why an object cannot be read in another version of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VersionError {
+    #[error("request to convert CR to an invalid group/version: {version}")]
+    Unknown { version: String },
+    /// In the words of the faults.
+    #[error("{faults}")]
+    Unfit { faults: String },
+}
+
 /// A kind whose versions may differ in their fields.
 pub trait Versions {
     /// The schema of a version by `apiVersion` (`example.com/v1`).
@@ -75,12 +85,12 @@ impl<'a> Schemas<'a> {
     ///
     /// # Errors
     /// There is no such version, in upstream's words.
-    fn of(&self, version: &str, current: &str) -> Result<Found<'a>, String> {
+    fn of(&self, version: &str, current: &str) -> Result<Found<'a>, VersionError> {
         match self.versions {
             Some(versions) if self.differ(version, current) => versions
                 .schema_in(version)
                 .map(Found::Other)
-                .ok_or_else(|| format!("request to convert CR to an invalid group/version: {version}")),
+                .ok_or_else(|| VersionError::Unknown { version: version.to_owned() }),
             Some(_) | None => Ok(Found::Own(self.own)),
         }
     }
@@ -89,13 +99,17 @@ impl<'a> Schemas<'a> {
     ///
     /// # Errors
     /// Also where the object does not fit, in the words of the fault.
-    pub(super) fn fitting(&self, version: &str, current: &str, object: &Value) -> Result<Found<'a>, String> {
+    pub(super) fn fitting(&self, version: &str, current: &str, object: &Value) -> Result<Found<'a>, VersionError> {
         let schema = self.of(version, current)?;
         match &schema {
             Found::Own(_) => Ok(schema),
             Found::Other(other) => {
                 let faults = typed::faults(other, object, false);
-                if faults.is_empty() { Ok(schema) } else { Err(typed::fault_text(&faults)) }
+                if faults.is_empty() {
+                    Ok(schema)
+                } else {
+                    Err(VersionError::Unfit { faults: typed::fault_text(&faults) })
+                }
             }
         }
     }

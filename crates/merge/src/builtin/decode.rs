@@ -6,6 +6,32 @@ use base64::Engine;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+/// Why a value is not of a type, in the words of Go's decoder or converter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("json: cannot unmarshal {what} into Go value of type {go}")]
+    Value { what: String, go: String },
+    #[error("json: cannot unmarshal {what} into Go struct field {owner}.{path} of type {go}")]
+    Field { what: String, owner: String, path: String, go: String },
+    #[error(transparent)]
+    Quantity(#[from] quantity::QuantityError),
+    #[error("parsing time {text:?} as {layout:?}: {why}")]
+    Time { text: String, layout: &'static str, why: String },
+    #[error("illegal base64 data at input byte {at}")]
+    Base64 { at: usize },
+    // the converter's
+    #[error("error decoding from json: {0}")]
+    Bytes(Box<Self>),
+    #[error("unrecognized type: {name}")]
+    Unrecognized { name: &'static str },
+    #[error("cannot restore struct from: {kind}")]
+    Struct { kind: &'static str },
+    #[error("cannot restore {into} from {kind}")]
+    Restore { into: &'static str, kind: &'static str },
+    #[error("cannot convert {kind} to {go}")]
+    Convert { kind: &'static str, go: String },
+}
+
 fn json_kind(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -22,7 +48,7 @@ fn json_kind(value: &Value) -> String {
 ///
 /// # Errors
 /// The decoder's words: `json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type …`.
-pub fn decode(name: &str, value: &mut Value) -> Result<(), String> {
+pub fn decode(name: &str, value: &mut Value) -> Result<(), DecodeError> {
     decode_in(name, value, None)
 }
 
@@ -30,7 +56,7 @@ pub fn decode(name: &str, value: &mut Value) -> Result<(), String> {
 ///
 /// # Errors
 /// As [`decode`].
-pub fn decode_in(name: &str, value: &mut Value, order: Option<&Order>) -> Result<(), String> {
+pub fn decode_in(name: &str, value: &mut Value, order: Option<&Order>) -> Result<(), DecodeError> {
     Decoder::default().run(name, value, order)
 }
 
@@ -128,7 +154,7 @@ impl<'de> serde::de::Visitor<'de> for Ordered {
 ///
 /// # Errors
 /// The converter's words: `cannot restore slice from map`, `unrecognized type: string`.
-pub fn convert(name: &str, value: &mut Value) -> Result<(), String> {
+pub fn convert(name: &str, value: &mut Value) -> Result<(), DecodeError> {
     match misfit(&Shape::Message(name.to_owned()), None, value) {
         Some(why) => Err(why),
         None => Decoder { plain: true, saved: None }.run(name, value, None),
@@ -136,7 +162,7 @@ pub fn convert(name: &str, value: &mut Value) -> Result<(), String> {
 }
 
 /// What the converter finds first, of a value of this field.
-fn misfit(shape: &Shape, field: Option<&Field>, value: &Value) -> Option<String> {
+fn misfit(shape: &Shape, field: Option<&Field>, value: &Value) -> Option<DecodeError> {
     // the name of the type of single values, where they have one
     let go = field.and_then(|field| field.go.as_deref());
     let kind = match value {
@@ -148,33 +174,35 @@ fn misfit(shape: &Shape, field: Option<&Field>, value: &Value) -> Option<String>
         Value::Array(_) => "slice",
         Value::Object(_) => "map",
     };
-    let scalar = |name: &str| Some(format!("unrecognized type: {name}"));
+    let scalar = |name| Some(DecodeError::Unrecognized { name });
     match (shape, value) {
         (Shape::Message(name), Value::Object(members)) => {
             fields(name).iter().find_map(|field| misfit(&field.shape, Some(field), members.get(&field.name)?))
         }
-        (Shape::Message(_), _) => Some(format!("cannot restore struct from: {kind}")),
+        (Shape::Message(_), _) => Some(DecodeError::Struct { kind }),
         (Shape::List(items), Value::Array(elements)) => {
             elements.iter().find_map(|element| misfit(items, field, element))
         }
-        (Shape::List(_), _) => Some(format!("cannot restore slice from {kind}")),
+        (Shape::List(_), _) => Some(DecodeError::Restore { into: "slice", kind }),
         (Shape::Map(values), Value::Object(members)) => {
             members.values().find_map(|member| misfit(values, field, member))
         }
-        (Shape::Map(_), _) => Some(format!("cannot restore map from {kind}")),
-        (Shape::Byte, Value::String(text)) => decoded(text).err().map(|why| format!("error decoding from json: {why}")),
+        (Shape::Map(_), _) => Some(DecodeError::Restore { into: "map", kind }),
+        (Shape::Byte, Value::String(text)) => decoded(text).err().map(|why| DecodeError::Bytes(Box::new(why))),
         (Shape::Byte, Value::Array(bytes)) if bytes.iter().all(|byte| byte.as_u64().is_some_and(|byte| byte < 256)) => {
             None
         }
-        (Shape::Byte, _) => Some(format!("cannot restore slice from {kind}")),
+        (Shape::Byte, _) => Some(DecodeError::Restore { into: "slice", kind }),
         // Go would convert a whole number to text, as a character
-        (Shape::String, _) if kind == "int64" => Some(format!("cannot convert int64 to {}", go.unwrap_or("string"))),
+        (Shape::String, _) if kind == "int64" => {
+            Some(DecodeError::Convert { kind, go: go.unwrap_or("string").to_owned() })
+        }
         (Shape::String, _) if kind != "string" => scalar("string"),
         (Shape::Boolean, _) if kind != "bool" => scalar("bool"),
         (Shape::Int32 | Shape::Int64, Value::Number(number)) => {
             let name = if *shape == Shape::Int32 { "int32" } else { "int64" };
             let whole = number.as_f64().is_none_or(|n| n.fract() == 0.0);
-            (!whole).then(|| format!("cannot convert float64 to {}", go.unwrap_or(name)))
+            (!whole).then(|| DecodeError::Convert { kind: "float64", go: go.unwrap_or(name).to_owned() })
         }
         (Shape::Int32, _) => scalar("int32"),
         (Shape::Int64, _) => scalar("int64"),
@@ -191,11 +219,12 @@ fn last(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-fn mismatch(what: &str, owner: &str, path: &str, go: &str) -> String {
+fn mismatch(what: &str, owner: &str, path: &str, go: &str) -> DecodeError {
+    let (what, go) = (what.to_owned(), go.to_owned());
     if path.is_empty() {
-        format!("json: cannot unmarshal {what} into Go value of type {go}")
+        DecodeError::Value { what, go }
     } else {
-        format!("json: cannot unmarshal {what} into Go struct field {owner}.{path} of type {go}")
+        DecodeError::Field { what, owner: owner.to_owned(), path: path.to_owned(), go }
     }
 }
 
@@ -246,7 +275,7 @@ fn field_of(name: &str, member: &str) -> Option<(&'static Field, Vec<&'static st
 /// a type of its own reads by itself (quantities, times, numbers or names) ends the reading with its fault.
 #[derive(Default)]
 struct Decoder {
-    saved: Option<String>,
+    saved: Option<DecodeError>,
     /// The converter of trees: types that read by themselves do not know where they stand.
     plain: bool,
 }
@@ -277,7 +306,7 @@ impl Way<'_> {
 }
 
 impl Decoder {
-    fn run(mut self, name: &str, value: &mut Value, order: Option<&Order>) -> Result<(), String> {
+    fn run(mut self, name: &str, value: &mut Value, order: Option<&Order>) -> Result<(), DecodeError> {
         self.message(name, value, "", Way::default(), order)?;
         match self.saved {
             Some(fault) => Err(fault),
@@ -285,7 +314,7 @@ impl Decoder {
         }
     }
 
-    fn save(&mut self, fault: String) {
+    fn save(&mut self, fault: DecodeError) {
         self.saved.get_or_insert(fault);
     }
 
@@ -296,7 +325,7 @@ impl Decoder {
         owner: &str,
         path: Way<'_>,
         order: Option<&Order>,
-    ) -> Result<(), String> {
+    ) -> Result<(), DecodeError> {
         let Value::Object(members) = value else {
             self.save(mismatch(&json_kind(value), owner, &path.text(), &format!("v1.{}", last(name))));
             return Ok(());
@@ -332,7 +361,7 @@ impl Decoder {
         member: &mut Value,
         above: Way<'_>,
         order: Option<&Order>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, DecodeError> {
         let Some((field, through)) = field_of(name, key) else { return Ok(true) };
         if member.is_null() {
             return Ok(false);
@@ -349,7 +378,7 @@ impl Decoder {
         member: &mut Value,
         spot: Spot<'_>,
         order: Option<&Order>,
-    ) -> Result<(), String> {
+    ) -> Result<(), DecodeError> {
         if member.is_null() {
             *member = zero(shape);
         }
@@ -363,11 +392,17 @@ impl Decoder {
     }
 
     /// The fault of a type that reads by itself and wanted something else.
-    fn own(&self, what: &str, spot: Spot<'_>, go: &str) -> String {
+    fn own(&self, what: &str, spot: Spot<'_>, go: &str) -> DecodeError {
         if self.plain { mismatch(what, "", "", go) } else { mismatch(what, spot.owner, &spot.path.text(), go) }
     }
 
-    fn shape(&mut self, shape: &Shape, value: &mut Value, spot: Spot<'_>, order: Option<&Order>) -> Result<(), String> {
+    fn shape(
+        &mut self,
+        shape: &Shape,
+        value: &mut Value,
+        spot: Spot<'_>,
+        order: Option<&Order>,
+    ) -> Result<(), DecodeError> {
         let fits = match (shape, &*value) {
             (Shape::String, Value::String(_))
             | (Shape::Boolean, Value::Bool(_))
@@ -404,13 +439,13 @@ impl Decoder {
                 let text = match &*value {
                     Value::String(text) => text.clone(),
                     Value::Number(number) => number.to_string(),
-                    _ => return Err(quantity::QuantityError::Format.to_string()),
+                    _ => return Err(quantity::QuantityError::Format.into()),
                 };
                 match quantity::canonical(&text) {
                     Some(text) => *value = text.into(),
                     None => {
                         let fault = quantity::Quantity::parse(&text).err();
-                        return Err(fault.map_or_else(String::new, |fault| fault.to_string()));
+                        return Err(fault.unwrap_or(quantity::QuantityError::Format).into());
                     }
                 }
                 Ok(())
@@ -501,11 +536,11 @@ fn whole_millis(amount: &mut Value) {
 }
 
 /// Base64 without its line breaks, where it is that.
-fn decoded(text: &str) -> Result<String, String> {
+fn decoded(text: &str) -> Result<String, DecodeError> {
     let compact: String = text.chars().filter(|c| *c != '\n' && *c != '\r').collect();
     match base64::engine::general_purpose::STANDARD.decode(&compact) {
         Ok(_) => Ok(compact),
-        Err(error) => Err(format!("illegal base64 data at input byte {}", bad_byte(&error, &compact))),
+        Err(error) => Err(DecodeError::Base64 { at: bad_byte(&error, &compact) }),
     }
 }
 
@@ -520,24 +555,25 @@ fn bad_byte(error: &base64::DecodeError, text: &str) -> usize {
 ///
 /// # Errors
 /// Go's words for a text that is no such time.
-pub fn canonical_time(text: &str, micro: bool) -> Result<String, String> {
+pub fn canonical_time(text: &str, micro: bool) -> Result<String, DecodeError> {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+    let wrong = |why| DecodeError::Time { text: text.to_owned(), layout, why };
     // Go reads microseconds only where all six digits stand.
     let digits = text.split_once('.').map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
     if micro && digits != Some(6) && text.len() > 19 {
         let rest = text.get(19..).unwrap_or(text);
-        return Err(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \".000000\""));
+        return Err(wrong(format!("cannot parse {rest:?} as \".000000\"")));
     }
     let timestamp: Timestamp = match text.parse() {
         Ok(timestamp) if text.contains('T') || text.contains('t') => timestamp,
         _ => {
-            let what = if text.len() >= 4 && text.bytes().take(4).all(|b| b.is_ascii_digit()) {
+            let why = if text.len() >= 4 && text.bytes().take(4).all(|b| b.is_ascii_digit()) {
                 let rest = &text[4..];
                 format!("cannot parse {rest:?} as \"-\"")
             } else {
                 format!("cannot parse {text:?} as \"2006\"")
             };
-            return Err(format!("parsing time {text:?} as {layout:?}: {what}"));
+            return Err(wrong(why));
         }
     };
     Ok(timestamp.strftime(if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" }).to_string())

@@ -11,7 +11,7 @@ mod decode;
 mod normalize;
 mod recursive;
 
-pub use decode::{Order, canonical_time, convert, decode, decode_in};
+pub use decode::{DecodeError, Order, canonical_time, convert, decode, decode_in};
 pub use normalize::{as_internal, normalize, write_out};
 pub use recursive::prune_schemas;
 
@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn decoding_errors_are_gos() {
-        let decode_pod = |value: Value| decode(POD, &mut { value }).unwrap_err();
+        let decode_pod = |value: Value| decode(POD, &mut { value }).unwrap_err().to_string();
         assert_eq!(
             decode_pod(json!({"spec": {"containers": "x"}})),
             "json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container"
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn conversion_errors_name_gos_types() {
-        let fault = |name: &str, value: Value| convert(name, &mut { value }).unwrap_err();
+        let fault = |name: &str, value: Value| convert(name, &mut { value }).unwrap_err().to_string();
         assert_eq!(fault(POD, json!({"spec": {"restartPolicy": 1}})), "cannot convert int64 to v1.RestartPolicy");
         assert_eq!(fault(POD, json!({"spec": {"nodeName": 1}})), "cannot convert int64 to string");
         assert_eq!(fault(POD, json!({"spec": {"restartPolicy": true}})), "unrecognized type: string");

@@ -50,15 +50,33 @@ pub(crate) struct Accepted {
     pub cost: u64,
 }
 
+/// The faults that the parser and cel-go's checker find, in their words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Faults(String);
+
+/// Why a rule, or its message, cannot stand in a CRD.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RuleError {
+    #[error("compilation failed: {0}")]
+    Rule(Faults),
+    #[error("cel expression must evaluate to a bool")]
+    NoBool,
+    #[error("messageExpression compilation failed: {0}")]
+    Message(Faults),
+    #[error("messageExpression must evaluate to a string")]
+    NoString,
+}
+
 /// Checks a rule of a node.
 ///
 /// # Errors
 /// Why the rule cannot be compiled.
-pub(crate) fn check_rule(source: &str, scope: Scope<'_>) -> Result<Accepted, String> {
-    let checked = check(source, names(scope)).map_err(|why| format!("compilation failed: {why}"))?;
+pub(crate) fn check_rule(source: &str, scope: Scope<'_>) -> Result<Accepted, RuleError> {
+    let checked = check(source, names(scope)).map_err(RuleError::Rule)?;
     match checked.ty(&checked.expr) {
         Ty::Bool => Ok(accepted(&checked, scope)),
-        _ => Err("cel expression must evaluate to a bool".to_owned()),
+        _ => Err(RuleError::NoBool),
     }
 }
 
@@ -66,11 +84,11 @@ pub(crate) fn check_rule(source: &str, scope: Scope<'_>) -> Result<Accepted, Str
 ///
 /// # Errors
 /// Why it cannot be compiled.
-pub(crate) fn check_message(source: &str, scope: Scope<'_>) -> Result<Accepted, String> {
-    let checked = check(source, names(scope)).map_err(|why| format!("messageExpression compilation failed: {why}"))?;
+pub(crate) fn check_message(source: &str, scope: Scope<'_>) -> Result<Accepted, RuleError> {
+    let checked = check(source, names(scope)).map_err(RuleError::Message)?;
     match checked.ty(&checked.expr) {
         Ty::String => Ok(accepted(&checked, scope)),
-        _ => Err("messageExpression must evaluate to a string".to_owned()),
+        _ => Err(RuleError::NoString),
     }
 }
 
@@ -104,7 +122,7 @@ pub struct Yields {
 ///
 /// # Errors
 /// The faults that cel-go's checker finds, in its words.
-pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<Yields, String> {
+pub fn check_policy(source: &str, scope: PolicyScope<'_>) -> Result<Yields, Faults> {
     let declared = scope.variables.unwrap_or_default().iter().map(|(name, ty)| {
         let kind = match *ty {
             "bool" => Type::Boolean,
@@ -144,15 +162,15 @@ fn names<'s>(scope: Scope<'s>) -> Vec<(String, Ty<'s>)> {
 
 const OLD: &str = "oldSelf";
 
-fn check<'s>(source: &str, names: Vec<(String, Ty<'s>)>) -> Result<Checked<'s>, String> {
+fn check<'s>(source: &str, names: Vec<(String, Ty<'s>)>) -> Result<Checked<'s>, Faults> {
     check_with(source, names, false)
 }
 
 /// `patch`: the types of which patches are made are known.
-fn check_with<'s>(source: &str, names: Vec<(String, Ty<'s>)>, patch: bool) -> Result<Checked<'s>, String> {
-    let deep = super::depth::check(source).map_err(|error| error.to_string())?;
+fn check_with<'s>(source: &str, names: Vec<(String, Ty<'s>)>, patch: bool) -> Result<Checked<'s>, Faults> {
+    let deep = super::depth::check(source).map_err(|error| Faults(error.to_string()))?;
     super::depth::with_enough_stack(deep, || {
-        let mut expr = parser().parse(source).map_err(|errors| super::syntax_errors(source, &errors))?;
+        let mut expr = parser().parse(source).map_err(|errors| Faults(super::syntax_errors(source, &errors)))?;
         let copies = macros(&mut expr);
         let given = names.len();
         let mut checker = Checker {
@@ -180,7 +198,7 @@ fn check_with<'s>(source: &str, names: Vec<(String, Ty<'s>)>, patch: bool) -> Re
             placed.sort_by_key(|(place, _)| *place);
             let texts: Vec<String> =
                 placed.into_iter().map(|(place, why)| super::syntax_error(source, place, &why)).collect();
-            return Err(texts.join("\n"));
+            return Err(Faults(texts.join("\n")));
         }
         let types = types.into_iter().map(|(id, ty)| (id, known.resolve(&ty, true))).collect();
         Ok(Checked { expr, types, calls, uses_old, mentioned })

@@ -25,7 +25,7 @@ mod url;
 use crate::schema::{Schema, Type};
 pub use authorizer::{Attributes, Authorizer, Question, Subject};
 use base64::Engine;
-pub use check::{PolicyScope, Yields, check_policy};
+pub use check::{Faults, PolicyScope, Yields, check_policy};
 pub(crate) use check::{Scope, check_message, check_rule};
 pub(crate) use convert::{optional, to_cel, to_json};
 use expand::{expand, free_variables};
@@ -43,7 +43,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
-pub use url::Url;
+pub use url::{Url, UrlError};
 
 /// Why an expression does not compile or evaluate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

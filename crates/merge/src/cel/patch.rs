@@ -236,7 +236,7 @@ mod tests {
             match (check(source, true), expected) {
                 (Ok(found), Ok(ty)) => assert_eq!((found.ty.as_str(), found.undefined), (ty, None), "{source}"),
                 (Err(found), Err(why)) => {
-                    assert!(found.starts_with(&format!("ERROR: <input>:{why}\n")), "{source}: {found}")
+                    assert!(found.to_string().starts_with(&format!("ERROR: <input>:{why}\n")), "{source}: {found}")
                 }
                 (found, _) => panic!("{source}: {found:?}"),
             }

@@ -2,6 +2,7 @@
 //! hosts keep their letters, and what is absolute is a matter of the path.
 
 use super::{Cel, network};
+use crate::gotext::quoted;
 use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::{Key, Map as CelMap, Opaque};
 use kube_cel::cel::{Context, ExecutionError};
@@ -37,7 +38,7 @@ pub(super) fn add_functions(context: &mut Context<'_>) {
         Ok(url) => Ok(Cel::Opaque(Arc::new(url))),
         Err(why) => Err(ExecutionError::function_error(
             "url",
-            format!("URL parse error during conversion from string: parse {}: {why}", crate::gotext::quoted(&text)),
+            format!("URL parse error during conversion from string: parse {}: {why}", quoted(&text)),
         )),
     });
     context.add_function("isURL", |text: Arc<String>| -> Result<Cel, ExecutionError> {
@@ -63,6 +64,35 @@ fn text(text: String) -> Cel {
     Cel::String(Arc::new(text))
 }
 
+/// Why a text is no URL, in Go's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    #[error("net/url: invalid control character in URL")]
+    Control,
+    #[error("empty url")]
+    Empty,
+    #[error("invalid URI for request")]
+    Request,
+    #[error("first path segment in URL cannot contain colon")]
+    Colon,
+    #[error("missing protocol scheme")]
+    NoScheme,
+    #[error("net/url: invalid userinfo")]
+    User,
+    #[error("invalid port {} after host", quoted(port))]
+    Port { port: String },
+    #[error("missing ']' in host")]
+    Bracket,
+    #[error("invalid host: {why}")]
+    Host { why: String },
+    #[error("invalid IP-literal")]
+    Literal,
+    #[error("invalid URL escape {}", quoted(text))]
+    Escape { text: String },
+    #[error("invalid character {} in host name", quoted(text))]
+    Character { text: String },
+}
+
 /// Where a part stands decides which characters it may hold.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
@@ -75,7 +105,7 @@ enum Place {
 
 impl Url {
     /// `ParseRequestURI`, then `Parse`.
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, UrlError> {
         Self::read(text, true)?;
         Self::reference(text)
     }
@@ -84,7 +114,7 @@ impl Url {
     ///
     /// # Errors
     /// Why the text is no URL, in Go's words.
-    pub fn reference(text: &str) -> Result<Self, String> {
+    pub fn reference(text: &str) -> Result<Self, UrlError> {
         let (whole, fragment) = text.split_once('#').unwrap_or((text, ""));
         let mut url = Self::read(whole, false)?;
         unescape(fragment, Place::Fragment)?;
@@ -92,12 +122,12 @@ impl Url {
         Ok(url)
     }
 
-    fn read(text: &str, request: bool) -> Result<Self, String> {
+    fn read(text: &str, request: bool) -> Result<Self, UrlError> {
         if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
-            return Err("net/url: invalid control character in URL".to_owned());
+            return Err(UrlError::Control);
         }
         if text.is_empty() && request {
-            return Err("empty url".to_owned());
+            return Err(UrlError::Empty);
         }
         let mut url = Self::default();
         if text == "*" {
@@ -115,10 +145,10 @@ impl Url {
                 return Ok(url);
             }
             if request {
-                return Err("invalid URI for request".to_owned());
+                return Err(UrlError::Request);
             }
             if rest.split('/').next().is_some_and(|first| first.contains(':')) {
-                return Err("first path segment in URL cannot contain colon".to_owned());
+                return Err(UrlError::Colon);
             }
         }
         let named = !scheme.is_empty() || (!request && !rest.starts_with("///"));
@@ -159,12 +189,12 @@ impl Url {
 }
 
 /// The scheme, which may be absent, and what follows it.
-fn scheme(text: &str) -> Result<(&str, &str), String> {
+fn scheme(text: &str) -> Result<(&str, &str), UrlError> {
     for (at, byte) in text.bytes().enumerate() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' => {}
             b'0'..=b'9' | b'+' | b'-' | b'.' if at > 0 => {}
-            b':' if at == 0 => return Err("missing protocol scheme".to_owned()),
+            b':' if at == 0 => return Err(UrlError::NoScheme),
             b':' => return Ok((&text[..at], &text[at + 1..])),
             _ => break,
         }
@@ -173,13 +203,13 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
 }
 
 /// User and host.
-fn authority(scheme: &str, text: &str) -> Result<(Option<String>, String), String> {
+fn authority(scheme: &str, text: &str) -> Result<(Option<String>, String), UrlError> {
     let (user, host) = text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
     let host = host_of(scheme, host)?;
     let Some(user) = user else { return Ok((None, host)) };
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
     if !user.bytes().all(valid) {
-        return Err("net/url: invalid userinfo".to_owned());
+        return Err(UrlError::User);
     }
     let (name, password) = user.split_once(':').map_or((user, None), |(name, password)| (name, Some(password)));
     unescape(name, Place::User)?;
@@ -187,22 +217,22 @@ fn authority(scheme: &str, text: &str) -> Result<(Option<String>, String), Strin
     Ok((Some(user.to_owned()), host))
 }
 
-fn host_of(scheme: &str, host: &str) -> Result<String, String> {
+fn host_of(scheme: &str, host: &str) -> Result<String, UrlError> {
     let checked = |port: &str| match port.is_empty() || is_port(port) {
         true => Ok(()),
-        false => Err(format!("invalid port {} after host", crate::gotext::quoted(port))),
+        false => Err(UrlError::Port { port: port.to_owned() }),
     };
     match host.rfind('[') {
         Some(0) => {
-            let end = host.rfind(']').ok_or("missing ']' in host")?;
+            let end = host.rfind(']').ok_or(UrlError::Bracket)?;
             checked(&host[end + 1..])?;
             let address = unescape(host[1..end].split("%25").next().unwrap_or_default(), Place::Host)?;
-            let address = network::unparsed(&address).map_err(|why| format!("invalid host: {why}"))?;
+            let address = network::unparsed(&address).map_err(|why| UrlError::Host { why })?;
             if address.is_ipv4() {
-                return Err("invalid IP-literal".to_owned());
+                return Err(UrlError::Literal);
             }
         }
-        Some(_) => return Err("invalid IP-literal".to_owned()),
+        Some(_) => return Err(UrlError::Literal),
         // a host has one colon, but for schemes with hosts of their own
         None => {
             let web = matches!(scheme, "http" | "https");
@@ -246,7 +276,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-fn unescape(text: &str, place: Place) -> Result<String, String> {
+fn unescape(text: &str, place: Place) -> Result<String, UrlError> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -256,7 +286,7 @@ fn unescape(text: &str, place: Place) -> Result<String, String> {
                 let digits = bytes.get(at + 1..at + 3).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
                 let value = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
                 let shown = || text.get(at..text.len().min(at + 3)).unwrap_or("%");
-                let fault = || format!("invalid URL escape {}", crate::gotext::quoted(shown()));
+                let fault = || UrlError::Escape { text: shown().to_owned() };
                 let value = value.ok_or_else(fault)?;
                 // hosts hold escapes of what is not ASCII alone
                 if place == Place::Host && value < 0x80 && shown() != "%25" {
@@ -270,8 +300,7 @@ fn unescape(text: &str, place: Place) -> Result<String, String> {
                 at += 1;
             }
             _ if place == Place::Host && byte < 0x80 && escapes(byte, place) => {
-                let shown = crate::gotext::quoted(&char::from(byte).to_string());
-                return Err(format!("invalid character {shown} in host name"));
+                return Err(UrlError::Character { text: char::from(byte).to_string() });
             }
             _ => {
                 out.push(byte);
@@ -315,7 +344,7 @@ mod tests {
             ("/%zz", "invalid URL escape \"%zz\""),
             ("http://a\n", "net/url: invalid control character in URL"),
         ] {
-            assert_eq!(Url::parse(text), Err(why.to_owned()), "{text}");
+            assert_eq!(Url::parse(text).unwrap_err().to_string(), why, "{text}");
         }
     }
 }

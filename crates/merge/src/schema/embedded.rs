@@ -126,7 +126,7 @@ fn type_faults(members: &Map<String, Value>, path: &Path, out: &mut ErrorList) {
     let at = path.child("metadata");
     // that of an object which says that it is of another kind has not been read yet
     if let Err(why) = builtin::decode(builtin::OBJECT_META, &mut meta.clone()) {
-        out.push(Error::invalid(&at, meta.clone(), why));
+        out.push(Error::invalid(&at, meta.clone(), why.to_string()));
     } else if let Value::Object(meta) = meta {
         metadata_faults(meta, &at, out);
     }

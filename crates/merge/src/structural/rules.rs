@@ -64,7 +64,7 @@ impl Walk {
         }
         match crate::cel::check_message(message, scope) {
             Ok(accepted) => self.cost("estimated messageExpression cost", accepted.cost, at.clone()),
-            Err(why) => self.rule_errors.push(Error::invalid(at, rule.clone(), why)),
+            Err(why) => self.rule_errors.push(Error::invalid(at, rule.clone(), why.to_string())),
         }
     }
 
@@ -95,7 +95,7 @@ impl Walk {
                     accepted.uses_old
                 }
                 Err(why) => {
-                    self.rule_errors.push(Error::invalid(&at.child("rule"), rule.clone(), why));
+                    self.rule_errors.push(Error::invalid(&at.child("rule"), rule.clone(), why.to_string()));
                     false
                 }
             };

@@ -205,7 +205,9 @@ impl Server {
             let value = match ask.content_type().as_str() {
                 "" | negotiate::JSON => decode::delete_options(&ask.body, Format::Json)?,
                 negotiate::YAML => decode::delete_options(&ask.body, Format::Yaml)?,
-                negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,
+                negotiate::PROTOBUF => {
+                    crate::protobuf::decode(ask.body.text()).map_err(|why| Status::bad_request(why.to_string()))?
+                }
                 _ => return Err(negotiate::unsupported(&[negotiate::JSON, negotiate::YAML, negotiate::PROTOBUF])),
             };
             Some(value)

@@ -30,9 +30,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The body of a POST to a subresource, decoded against nothing.
 pub(super) fn body(ask: &Ask) -> Result<Value, Status> {
     Ok(match ask.content_type().as_str() {
-        negotiate::PROTOBUF => crate::protobuf::decode(ask.body.text()).map_err(Status::bad_request)?,
-        negotiate::YAML => ask.body.yaml().map_err(Status::bad_request)?.0,
-        _ => ask.body.json().map_err(Status::bad_request)?.0,
+        negotiate::PROTOBUF => {
+            crate::protobuf::decode(ask.body.text()).map_err(|why| Status::bad_request(why.to_string()))?
+        }
+        negotiate::YAML => ask.body.yaml().map_err(|why| Status::bad_request(why.to_string()))?.0,
+        _ => ask.body.json().map_err(|why| Status::bad_request(why.to_string()))?.0,
     })
 }
 

@@ -16,7 +16,7 @@ impl Server {
         let cached = target.served.resource.facts.cached;
         let wanted = parse_revision(ask.query.text("resourceVersion")).map_err(|why| match cached {
             // as upstream answers
-            true => Status::new(500, "", why),
+            true => Status::new(500, "", why.to_string()),
             false => Status::bad_request(format!("invalid resource version: {why}")),
         })?;
         let current = self.core.store.revision();
@@ -114,7 +114,7 @@ impl Server {
         if options.watch && accepted.encoding == negotiate::Encoding::Yaml {
             target.served.check_fields(&options.fields)?;
             // upstream starts the watch before it looks how its events are to be written
-            parse_revision(&options.resource_version).map_err(|why| Status::new(500, "", why))?;
+            parse_revision(&options.resource_version).map_err(|why| Status::new(500, "", why.to_string()))?;
         }
         if options.watch {
             accepted.streams()?;

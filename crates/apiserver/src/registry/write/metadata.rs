@@ -49,7 +49,11 @@ pub(crate) fn enforce_namespace(object: &mut Value, target: &Target) -> Result<(
 /// 500, in Go's words: upstream answers so to what is no number.
 pub(super) fn named_revision(object: &Value) -> Result<Revision, Status> {
     let version = api::object::resource_version(object);
-    if version.is_empty() { Ok(0) } else { merge::gotext::uint(version).map_err(|why| Status::new(500, "", why)) }
+    if version.is_empty() {
+        Ok(0)
+    } else {
+        merge::gotext::uint(version).map_err(|why| Status::new(500, "", why.to_string()))
+    }
 }
 
 /// Refuses an update of another version than there is.

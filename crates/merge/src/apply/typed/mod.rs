@@ -115,20 +115,40 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
+/// Why an element of a list cannot be told from others.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum IdentityError {
+    #[error("associative list without keys has an element that's a map type")]
+    Map,
+    #[error("not supported: associative list with lists as elements")]
+    List,
+    #[error("associative list without keys has an element that's an explicit null")]
+    Null,
+    #[error("associative list with keys may not have a null element")]
+    KeyedNull,
+    #[error("associative list with keys may not have non-map elements")]
+    KeyedScalar,
+    #[error(
+        "associative list with keys has an element that omits all key fields [{keys}] (and doesn't have default values \
+         for any key fields)"
+    )]
+    NoKeys { keys: String },
+}
+
 /// What identifies an element of a list that is not atomic.
-fn identity(list: &Schema, item: &Value) -> Result<Element, String> {
+fn identity(list: &Schema, item: &Value) -> Result<Element, IdentityError> {
     let ListType::Map(keys) = &list.list_type else {
         return match item {
-            Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
-            Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
-            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+            Value::Object(_) => Err(IdentityError::Map),
+            Value::Array(_) => Err(IdentityError::List),
+            Value::Null => Err(IdentityError::Null),
             scalar => Ok(Element::Value(scalar.clone())),
         };
     };
     let members = match item {
         Value::Object(members) => members,
-        Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
-        _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+        Value::Null => return Err(IdentityError::KeyedNull),
+        _ => return Err(IdentityError::KeyedScalar),
     };
     let mut found: Vec<(String, Value)> = Vec::with_capacity(keys.len());
     for key in keys {
@@ -141,11 +161,7 @@ fn identity(list: &Schema, item: &Value) -> Result<Element, String> {
     }
     if found.is_empty() {
         let names: Vec<String> = keys.iter().map(|key| gotext::quoted(key)).collect();
-        return Err(format!(
-            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values \
-             for any key fields)",
-            names.join(" ")
-        ));
+        return Err(IdentityError::NoKeys { keys: names.join(" ") });
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(Element::Key(found))

@@ -18,7 +18,7 @@ fn scope(schema: &Schema) -> Scope<'_> {
 }
 
 fn rule_of(rule: &str) -> Result<Accepted, String> {
-    check_rule(rule, scope(&schema()))
+    check_rule(rule, scope(&schema())).map_err(|error| error.to_string())
 }
 
 #[test]
