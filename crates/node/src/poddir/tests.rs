@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::{Event, Exit};
 use jiff::Timestamp;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 /// A disk on which writes are torn, refused, or not kept.
 struct Faulty {

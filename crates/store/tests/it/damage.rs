@@ -3,7 +3,7 @@
 use crate::disk::{self, Faults};
 use crate::{Plain, put, write};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "a VFS is a table of C functions")]
 
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rusqlite::ffi;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

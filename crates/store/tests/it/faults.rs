@@ -6,7 +6,7 @@
 use crate::disk::{self, Disk, Faults};
 use crate::{Plain, delete, put};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
