@@ -18,6 +18,7 @@ use std::time::Duration;
 pub struct Allocator;
 
 /// Whether every block of this size is aligned as it must be: to 16 bytes, or to its size where that is less.
+#[inline]
 fn is_aligned_anyway(size: usize, align: usize) -> bool {
     align <= 16 && align <= size
 }
@@ -25,6 +26,7 @@ fn is_aligned_anyway(size: usize, align: usize) -> bool {
 #[expect(unsafe_code, reason = "an allocator is")]
 // SAFETY: both are mimalloc, so a block of one may be freed and resized by the other; a layout's size is never 0
 unsafe impl GlobalAlloc for Allocator {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_aligned_anyway(layout.size(), layout.align()) {
             unsafe { libmimalloc_sys::mi_malloc(layout.size()).cast() }
@@ -33,6 +35,7 @@ unsafe impl GlobalAlloc for Allocator {
         }
     }
 
+    #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_aligned_anyway(layout.size(), layout.align()) {
             unsafe { libmimalloc_sys::mi_zalloc(layout.size()).cast() }
@@ -41,10 +44,12 @@ unsafe impl GlobalAlloc for Allocator {
         }
     }
 
+    #[inline]
     unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
         unsafe { libmimalloc_sys::mi_free(block.cast()) }
     }
 
+    #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if is_aligned_anyway(size, layout.align()) {
             unsafe { libmimalloc_sys::mi_realloc(block.cast(), size).cast() }
