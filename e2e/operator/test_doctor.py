@@ -17,7 +17,7 @@ from conftest import BINARY, ROOT, Yard, stop, wait_for
 
 MEMBERS = {"severity", "code", "check", "object", "message", "remedy", "command"}
 # Every command that the cases in the code propose; they are written by their test.
-REMEDIES = (ROOT / "crates/cli/src/doctor/rules/remedies.txt").read_text().splitlines()
+REMEDIES = (ROOT / "crates/doctor/src/rules/remedies.txt").read_text().splitlines()
 WRITES = {"apply", "create", "delete", "patch", "scale"}
 
 

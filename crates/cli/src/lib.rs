@@ -60,11 +60,11 @@ pub mod usage;
 mod warm;
 mod watch;
 
+pub use ::doctor::BuiltIn;
 use api::job_kind::JobKind;
 use args::{Command, ExplainArgs, PluginArgs, PluginCommand};
 use client::codes::is_code;
 use client::{ClientError, Cluster};
-pub use doctor::BuiltIn;
 use futures::future::BoxFuture;
 use mpijob::args::{OdhArgs, OdhCommand};
 

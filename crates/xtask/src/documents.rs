@@ -83,8 +83,14 @@ const ABSENCES: &[Absence] = &[
         words: &["client::", "kube::", "std::fs", "println!"],
     },
     Absence {
-        says: "`client` and `facts` print nothing",
+        says: "`client`, `facts` and `doctor` print nothing",
         folder: "crates/facts/src/",
+        but: &[],
+        words: &["println!", "print!", "std::process"],
+    },
+    Absence {
+        says: "`client`, `facts` and `doctor` print nothing",
+        folder: "crates/doctor/src/",
         but: &[],
         words: &["println!", "print!", "std::process"],
     },

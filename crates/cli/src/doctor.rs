@@ -1,33 +1,13 @@
-//! `doctor`: checks whether TrainJobs can run on a cluster, and says what prevents it.
-//!
-//! `fetch` reads facts, `rules` (a pure function) judges them, and this module prints the findings.
-
-mod facts;
-mod fetch;
-mod rules;
-mod schema;
+//! `doctor`: prints what the examination of a cluster found.
 
 use crate::args::{DoctorArgs, Format};
 use crate::exit;
 use crate::output;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster};
-use facts::{Finding, Severity};
+use doctor::{BuiltIn, Finding, Scope, Severity, examine};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-/// What this binary would install, to compare a cluster with.
-#[derive(Clone, Debug)]
-pub struct BuiltIn {
-    /// CustomResourceDefinitions.
-    pub kinds: Vec<Value>,
-    /// The operator's ClusterRoles and Roles, as YAML documents.
-    pub roles: &'static str,
-    /// Those of an operator that keeps to one namespace.
-    pub roles_of_one_namespace: &'static str,
-    /// What `--install-runtimes` needs beside them.
-    pub roles_to_install_runtimes: &'static str,
-}
 
 /// `trainyard doctor`. Exit code 5 when there are errors.
 ///
@@ -38,8 +18,7 @@ pub(crate) async fn doctor(
     only: Option<String>,
     built_in: BuiltIn,
 ) -> Result<u8, ClientError> {
-    let facts = fetch::facts(cluster, args, only, built_in).await?;
-    let findings = rules::judge(&facts);
+    let findings = examine(cluster, Scope { namespace: only, stuck_after: args.stuck_after }, built_in).await?;
     print(&findings, args.output.output);
     let is_ill = findings.iter().any(|finding| finding.severity == Severity::Error);
     Ok(if is_ill { exit::UNHEALTHY } else { exit::OK })
@@ -90,8 +69,8 @@ fn summary(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::facts::Remedy;
     use super::*;
+    use doctor::Remedy;
 
     #[test]
     fn findings_are_counted_and_listed() {
@@ -101,7 +80,7 @@ mod tests {
             check: "kinds",
             object: "o".to_owned(),
             message: "m".to_owned(),
-            remedy: Remedy::why("r", "c"),
+            remedy: Remedy { text: "r".to_owned(), command: "c".to_owned() },
         };
         let findings: Vec<Finding> =
             [Severity::Ok, Severity::Error, Severity::Warning, Severity::Error].map(finding).into();

@@ -10,7 +10,8 @@ mod rights;
 #[cfg(test)]
 mod tests;
 
-use super::facts::{Facts, Finding, Remedy};
+use crate::facts::Facts;
+use crate::finding::{Finding, Remedy};
 use api::object::{self, meta};
 use serde_json::Value;
 

@@ -1,6 +1,7 @@
 //! The machine of a laptop's control plane: which limits it can enforce on pods, and which it cannot.
 
-use crate::doctor::facts::{Facts, Findings, Remedy, Severity};
+use crate::facts::Facts;
+use crate::finding::{Findings, Remedy, Severity};
 use api::node::{Enforced, LIMITS, Limited};
 use api::object::{annotation, meta};
 use client::codes::ErrorCode;

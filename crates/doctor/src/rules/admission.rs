@@ -2,7 +2,8 @@
 
 use super::controllers::whose;
 use super::install;
-use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
+use crate::facts::{Facts, Probe, Seen};
+use crate::finding::{Findings, Remedy, Severity};
 use api::object::{meta, text};
 use client::codes::ErrorCode;
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! Cases as data: what a cluster looks like, and what is found. Each begins with a cluster on which all is well.
 
 use super::judge;
-use crate::doctor::facts::{Account, Facts, Probe, Right, Seen, Severity};
+use crate::facts::{Account, Facts, Probe, Right, Seen};
+use crate::finding::Severity;
 use api::mpi::names::LABEL_JOB_NAME;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -569,12 +570,12 @@ fn each_fault_is_found() {
     }
     // each is tried on a real cluster (e2e/operator/test_doctor.py)
     let lines = commands.into_iter().collect::<Vec<_>>().join("\n") + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/doctor/rules/remedies.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rules/remedies.txt");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(path, &lines).expect("the golden file can be written");
     }
     let held = std::fs::read_to_string(path).expect("the golden file is there");
-    assert_eq!(held, lines, "write it anew: UPDATE=1 cargo test -p cli doctor");
+    assert_eq!(held, lines, "write it anew: UPDATE=1 cargo test -p doctor");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Versions, and the kinds that are installed.
 
 use super::{JOBSET, install, some};
-use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
-use crate::doctor::schema;
+use crate::facts::{Facts, Seen};
+use crate::finding::{Findings, Remedy, Severity};
+use crate::schema;
 use api::object::meta;
 use client::codes::ErrorCode;
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! The rights of this user and of the operator, and the commands that grant the missing ones.
 
 use super::{deployed, install, some};
-use crate::doctor::facts::{Facts, Findings, Remedy, Right, Seen, Severity};
+use crate::facts::{Facts, Right, Seen};
+use crate::finding::{Findings, Remedy, Severity};
 use api::shell::quoted;
 use client::codes::ErrorCode;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! The controllers of our kinds: their Deployments, and the Leases by which their replicas elect a leader.
 
 use super::{JOBSET, install};
-use crate::doctor::facts::{Facts, Findings, Probe, Remedy, Seen, Severity};
+use crate::facts::{Facts, Probe, Seen};
+use crate::finding::{Findings, Remedy, Severity};
 use api::object::{meta, text};
 use client::codes::ErrorCode;
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ const LEASE: &str = "trainer.kubeflow.org";
 const SKEW_SECS: i64 = 60;
 
 /// Whose Deployment it is: `trainyard`, `kubeflow` (upstream's Trainer) or `jobset`; none of these with no replicas.
-pub(in crate::doctor) fn deployed(deployment: &Value) -> Option<&'static str> {
+pub(crate) fn deployed(deployment: &Value) -> Option<&'static str> {
     if is_idle(deployment) { None } else { whose(deployment) }
 }
 

@@ -1,6 +1,7 @@
 //! The server's own checks (`/readyz?verbose`), one by one.
 
-use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
+use crate::facts::{Facts, Seen};
+use crate::finding::{Findings, Remedy, Severity};
 use client::codes::ErrorCode;
 
 pub(super) fn judge(facts: &Facts) -> Findings {

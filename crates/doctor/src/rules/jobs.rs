@@ -1,7 +1,8 @@
 //! Runtimes that jobs name and that do not exist, and jobs of all kinds, JobSets and pods that stand still.
 
 use super::{KUEUE_QUEUE, deployed, install, some};
-use crate::doctor::facts::{Facts, Findings, Remedy, Seen, Severity};
+use crate::facts::{Facts, Seen};
+use crate::finding::{Findings, Remedy, Severity};
 use api::job_kind::JobKind;
 use api::mpi::names::LABEL_JOB_NAME;
 use api::object::{self, label, meta, text, uid};

@@ -1,9 +1,8 @@
 //! Reads the facts that `doctor` judges. Nothing is written: the one TrainJob that is sent is a dry run, and must be refused.
 
-use super::BuiltIn;
-use super::facts::{Account, Facts, Probe, Right, Seen};
-use super::rules::deployed;
-use crate::args::DoctorArgs;
+use crate::facts::{Account, Facts, Probe, Right, Seen};
+use crate::rules::deployed;
+use crate::{BuiltIn, Scope};
 use api::object::{meta, text};
 use client::{ClientError, Cluster, is_not_served};
 use futures::StreamExt;
@@ -43,12 +42,8 @@ const NEEDED: [(&str, &str, &str, &[&str], &str); 9] = [
 /// All facts; of jobs those of one namespace, or of all that may be seen.
 ///
 /// Errors: the server cannot be reached, or does not know us.
-pub(super) async fn facts(
-    cluster: &Cluster,
-    args: &DoctorArgs,
-    only: Option<String>,
-    built_in: BuiltIn,
-) -> Result<Facts, ClientError> {
+pub(super) async fn facts(cluster: &Cluster, scope: Scope, built_in: BuiltIn) -> Result<Facts, ClientError> {
+    let Scope { namespace: only, stuck_after } = scope;
     let ask = Ask { client: &cluster.client };
     // the first request tells whether any other makes sense
     let version = match ask.get("/version").await {
@@ -58,7 +53,7 @@ pub(super) async fn facts(
         Err(error) => return Err(error.into()),
     };
     let health = ask.health().await;
-    let scope = Scope { ask: &ask, only: only.as_deref(), fallback: &cluster.namespace };
+    let scope = Reach { ask: &ask, only: only.as_deref(), fallback: &cluster.namespace };
 
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let names: Vec<String> = built_in.kinds.iter().map(|kind| meta(kind, "name").to_owned()).collect();
@@ -86,7 +81,7 @@ pub(super) async fn facts(
     let services: BTreeSet<(String, String)> = webhooks
         .items()
         .iter()
-        .flat_map(super::rules::services)
+        .flat_map(crate::rules::services)
         .filter(|(namespace, _)| !namespace.is_empty())
         .collect();
     let endpoints = futures::stream::iter(services).map(|service| async {
@@ -133,7 +128,7 @@ pub(super) async fn facts(
     );
     Ok(Facts {
         now: Timestamp::now(),
-        patience: SignedDuration::try_from(args.stuck_after).unwrap_or(SignedDuration::MAX),
+        patience: SignedDuration::try_from(stuck_after).unwrap_or(SignedDuration::MAX),
         namespace: cluster.namespace.clone(),
         user,
         only,
@@ -292,13 +287,13 @@ impl Ask<'_> {
 }
 
 /// Lists in the one namespace that is wanted, or in all, or where that is not allowed in the one at hand.
-struct Scope<'a> {
+struct Reach<'a> {
     ask: &'a Ask<'a>,
     only: Option<&'a str>,
     fallback: &'a str,
 }
 
-impl Scope<'_> {
+impl Reach<'_> {
     async fn list(&self, group: &str, kind: &str, query: &str) -> Seen<Vec<Value>> {
         if self.only.is_none() {
             match self.ask.list(format!("{group}/{kind}"), query).await {
@@ -488,12 +483,12 @@ mod tests {
 
     #[test]
     fn the_shipped_roles_can_be_read() {
-        let cluster = granted(include_str!("../../../../manifests/base/rbac/role.yaml"), "mine");
+        let cluster = granted(include_str!("../../../manifests/base/rbac/role.yaml"), "mine");
         let patches = |right: &&Right| right.resource == "jobsets" && right.verb == "patch";
         assert_eq!(cluster.iter().find(patches).map(|right| right.namespace.as_str()), Some(""));
-        let one = granted(include_str!("../../../../manifests/overlays/namespaced/role.yaml"), "mine");
+        let one = granted(include_str!("../../../manifests/overlays/namespaced/role.yaml"), "mine");
         assert_eq!(one.iter().find(patches).map(|right| right.namespace.as_str()), Some("mine"));
-        let installer = granted(include_str!("../../../../manifests/base/rbac/runtimes.yaml"), "mine");
+        let installer = granted(include_str!("../../../manifests/base/rbac/runtimes.yaml"), "mine");
         assert!(installer.iter().all(|right| right.resource == "clustertrainingruntimes"), "{installer:?}");
     }
 
