@@ -339,7 +339,7 @@ pub(crate) async fn clean(args: &CleanArgs, global: &Global) -> Result<u8, Clien
         }
     };
     let places = Places {
-        cache: crate::python::cache_folder(),
+        cache: submission::cache_folder(),
         user: std::env::home_dir().filter(|home| home.is_absolute()),
         home: home.root(),
         runs,

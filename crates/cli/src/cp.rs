@@ -3,7 +3,6 @@
 use crate::args::CpArgs;
 use crate::exec::{begin, outcome, running_pod, where_the_rank_runs};
 use crate::exit;
-use crate::ship;
 use api::foreign::visible_line;
 use api::object;
 use client::codes::ErrorCode;
@@ -61,7 +60,7 @@ pub(crate) async fn cp(cluster: &Cluster, args: &CpArgs) -> Result<u8, ClientErr
             return Err(usage("both paths are in jobs; copy to this machine first".to_owned()));
         }
     };
-    eprintln!("{} copied, {}", ship::files(done.files), files::size_shown(done.bytes));
+    eprintln!("{} copied, {}", submission::files(done.files), files::size_shown(done.bytes));
     Ok(exit::OK)
 }
 

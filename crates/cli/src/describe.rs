@@ -4,13 +4,13 @@ use crate::args::{Format, JobArgs};
 use crate::exit;
 use crate::output;
 use crate::queue;
-use crate::results;
 use api::object;
 use client::{ClientError, Cluster};
 use diagnose::{Diagnosis, Facts, Reason};
 use facts::ThisMachine;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use submission::results;
 use view::downloads;
 use view::progress;
 use view::state::{Attempts, Phase, RestartCounts, age, container_restarts, final_message, node_rank, step};
@@ -78,7 +78,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
         println!("Restarts:   {} of all pods, {} of containers", counts.jobset, counts.containers);
     }
     println!("Age:        {}", age(&job, now));
-    if let Some(written) = results::of(&job) {
+    if let Some(written) = results::written(&job) {
         println!("Results:    {written}");
     }
     if !matches!(diagnosis.reason, Reason::Complete | Reason::Running) {

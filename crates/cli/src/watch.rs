@@ -1,43 +1,31 @@
 //! `run --watch`: the job runs again whenever its code changes.
 
 use crate::args::{Global, RunArgs};
-use crate::code::{Code, Start};
 use crate::exit;
 use crate::follow::Stop;
 use crate::jobs::until;
-use crate::run::Prepared;
+use crate::run::{Prepared, spec};
 use api::object;
-use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind};
 use kube::api::DeleteParams;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
-
-/// Between two looks at the files; also how long they must be unchanged, as editors write in steps.
-const LOOK: Duration = Duration::from_millis(150);
-/// More files and folders than this are not watched.
-const FILES_MAX: usize = 2000;
-const FOLDERS_MAX: usize = 300;
-/// What code is kept in. Results, which jobs write themselves, have other names.
-const SOURCES: [&str; 10] = ["py", "pyi", "pyx", "sh", "bash", "toml", "yaml", "yml", "cfg", "ini"];
-/// Folders without code of the user's.
-const IGNORED: [&str; 4] = ["__pycache__", "node_modules", ".venv", "venv"];
+use std::path::PathBuf;
+use submission::Sources;
 
 /// Runs until Ctrl-C. The job that runs then is deleted, one that has ended stays.
 pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, ClientError> {
+    let spec = spec(args);
     let mut before: Option<(Cluster, String)> = None;
     loop {
         // before the run: what changes from now on is news
-        let files = Files::of(args)?;
+        let files = Sources::of(&spec)?;
         if let Some((cluster, name)) = before.take() {
             remove(&cluster, &name).await?;
         }
-        let prepared = match Prepared::of(args, global).await {
+        let prepared = match Prepared::of(args, spec.clone(), global).await {
             Ok(prepared) => prepared,
             Err(error @ ClientError::Usage(..)) => {
                 eprintln!("{}", error.render());
-                match files.changed_or_stopped().await {
+                match changed_or_stopped(&files).await {
                     Some(file) => eprintln!("\n{} has changed: running again", file.display()),
                     None => return Ok(exit::INTERRUPTED),
                 }
@@ -58,7 +46,7 @@ pub(crate) async fn watch(args: &RunArgs, global: &Global) -> Result<u8, ClientE
             ended = prepared.attend(&job, &never) => {
                 ended.map_err(|error| error.at(&prepared.cluster))?;
                 eprintln!("waiting for a change of {} (Ctrl-C ends)", files.title());
-                files.changed_or_stopped().await
+                changed_or_stopped(&files).await
             }
         };
         let Some(file) = changed else { return Ok(exit::INTERRUPTED) };
@@ -77,142 +65,10 @@ async fn remove(cluster: &Cluster, name: &str) -> Result<(), ClientError> {
     }
 }
 
-/// Files, each with when it was last written.
-#[derive(Debug)]
-struct Files {
-    roots: Vec<PathBuf>,
-    /// All folders below; else only Python's packages, as the script may lie anywhere.
-    whole: bool,
-    known: BTreeMap<PathBuf, SystemTime>,
-}
-
-impl Files {
-    /// The script, and the sources in `--workdir`; without it those beside the script and in packages there.
-    fn of(args: &RunArgs) -> Result<Self, ClientError> {
-        // a script that is away for an instant (editors replace files) is still the one to watch
-        let code = Code::find(args);
-        let script = match &code {
-            Ok(code) if code.start != Start::Command => Some(code.script.clone()),
-            Ok(_) => None,
-            Err(_) => std::path::absolute(args.script()).ok(),
-        };
-        let folder = code.ok().and_then(|code| code.folder);
-        let whole = folder.is_some();
-        let beside = || script.as_deref().and_then(Path::parent).map(Path::to_owned);
-        let mut roots: Vec<PathBuf> = folder.or_else(beside).into_iter().collect();
-        roots.extend(script);
-        let mut files = Self { roots, whole, known: BTreeMap::new() };
-        files.known = files.look();
-        if files.known.is_empty() {
-            return Err(ClientError::Usage(
-                ErrorCode::ScriptMissing,
-                "--watch: there is no file to watch; name a script, or --workdir DIR".to_owned(),
-            ));
-        }
-        Ok(files)
-    }
-
-    fn look(&self) -> BTreeMap<PathBuf, SystemTime> {
-        let mut found = BTreeMap::new();
-        let mut waiting = Vec::new();
-        for root in &self.roots {
-            match std::fs::metadata(root) {
-                Ok(metadata) if metadata.is_dir() => waiting.push(root.clone()),
-                // whatever its name, the script counts
-                Ok(metadata) => _ = found.insert(root.clone(), written(&metadata)),
-                Err(_) => {}
-            }
-        }
-        let mut folders = 0;
-        while let Some(folder) = waiting.pop().filter(|_| folders < FOLDERS_MAX) {
-            folders += 1;
-            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-                let (path, name) = (entry.path(), entry.file_name());
-                let name = name.to_string_lossy();
-                let Ok(metadata) = entry.metadata() else { continue };
-                if metadata.is_dir() {
-                    let theirs = IGNORED.contains(&name.as_ref()) || name.starts_with('.');
-                    let code =
-                        if self.whole { !path.join("pyvenv.cfg").exists() } else { path.join("__init__.py").exists() };
-                    if !theirs && code {
-                        waiting.push(path);
-                    }
-                } else if found.len() < FILES_MAX
-                    && path.extension().is_some_and(|extension| SOURCES.iter().any(|source| extension == *source))
-                {
-                    found.insert(path, written(&metadata));
-                }
-            }
-        }
-        found
-    }
-
-    /// A file that is new, gone or written anew; returns once nothing changes any more.
-    async fn changed(&self) -> PathBuf {
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let mut now = self.look();
-            let Some(file) = difference(&self.known, &now) else { continue };
-            loop {
-                tokio::time::sleep(LOOK).await;
-                let next = self.look();
-                if next == now {
-                    return file;
-                }
-                now = next;
-            }
-        }
-    }
-
-    /// The same; `None` after Ctrl-C.
-    async fn changed_or_stopped(&self) -> Option<PathBuf> {
-        tokio::select! {
-            file = self.changed() => Some(file),
-            _ = tokio::signal::ctrl_c() => None,
-        }
-    }
-
-    fn title(&self) -> String {
-        if self.known.len() == 1 { "1 file".to_owned() } else { format!("{} files", self.known.len()) }
-    }
-}
-
-fn written(metadata: &std::fs::Metadata) -> SystemTime {
-    metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// The first file in which two looks differ.
-fn difference(before: &BTreeMap<PathBuf, SystemTime>, now: &BTreeMap<PathBuf, SystemTime>) -> Option<PathBuf> {
-    let changed = now.iter().find(|(path, time)| before.get(*path) != Some(*time));
-    let gone = || before.iter().find(|(path, _)| !now.contains_key(*path));
-    changed.or_else(gone).map(|(path, _)| path.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sources_are_watched_and_results_are_not() {
-        let root = std::env::temp_dir().join(format!("trainyard-watch-{}", std::process::id()));
-        for (file, _) in
-            [("train.py", 1), ("pkg/net.py", 1), ("out.json", 0), (".git/x.py", 0), ("e/pyvenv.cfg", 0), ("e/x.py", 0)]
-        {
-            let path = root.join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, "").unwrap();
-        }
-        let mut files = Files { roots: vec![root.clone()], whole: false, known: BTreeMap::new() };
-        assert_eq!(files.look().len(), 1, "no packages");
-        files.whole = true;
-        let found = files.look();
-        let names: Vec<&Path> = found.keys().map(|path| path.strip_prefix(&root).unwrap()).collect();
-        assert_eq!(names, [Path::new("pkg/net.py"), Path::new("train.py")]);
-        let mut later = found.clone();
-        assert_eq!(difference(&found, &later), None);
-        later.insert(root.join("new.py"), SystemTime::UNIX_EPOCH);
-        assert_eq!(difference(&found, &later), Some(root.join("new.py")));
-        assert_eq!(difference(&later, &found), Some(root.join("new.py")));
-        std::fs::remove_dir_all(root).unwrap();
+/// The file that changed; `None` after Ctrl-C.
+async fn changed_or_stopped(files: &Sources) -> Option<PathBuf> {
+    tokio::select! {
+        file = files.changed() => Some(file),
+        _ = tokio::signal::ctrl_c() => None,
     }
 }

@@ -95,16 +95,17 @@ const ABSENCES: &[Absence] = &[
         words: &["println!", "print!", "std::process"],
     },
     Absence {
-        says: "`files` and `offers` print nothing",
+        says: "`files`, `offers`",
         folder: "crates/files/src/",
         but: &[],
         words: &["println!", "print!", "std::process::Command"],
     },
+    Absence { says: "`files`, `offers`", folder: "crates/offers/src/", but: &[], words: &["println!", "print!"] },
     Absence {
-        says: "`files` and `offers` print nothing",
-        folder: "crates/offers/src/",
+        says: "`files`, `offers`",
+        folder: "crates/submission/src/",
         but: &[],
-        words: &["println!", "print!"],
+        words: &["println!", "print!", "clap"],
     },
     Absence {
         says: "`launcher` never learns",

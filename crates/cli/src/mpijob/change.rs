@@ -2,7 +2,6 @@
 
 use super::args::{ScaleArgs, WaitArgs, WaitFor};
 use super::logs::LOOK_EVERY;
-use super::manifest::{check_hosts, check_name};
 use super::{find, full_name, name_of, refusal, unfit, wrong};
 use crate::args::{Format, Output};
 use crate::jobs::until;
@@ -13,6 +12,7 @@ use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use submission::mpi::{check_hosts, check_name};
 use view::mpijob::{State, command, message, workers};
 
 /// Changes the number of workers.

@@ -1,9 +1,7 @@
 //! `mpijob create`.
 
-use super::args::{CreateArgs, DryRun};
-use super::manifest::manifest;
-use super::words::for_a_shell;
-use super::{full_name, local, wrong};
+use super::args::{CreateArgs, DryRun, Implementation};
+use super::{full_name, wrong};
 use crate::args::{Format, Global};
 use crate::{exit, output};
 use api::mpi::{API_VERSION, KIND, PLURAL};
@@ -11,6 +9,7 @@ use api::object;
 use client::{ClientError, Cluster};
 use serde_json::Value;
 use std::io::Read;
+use submission::mpi::{self, for_a_shell, manifest};
 
 /// What a dry run of the client prints, which asks nobody; `None` where a server is needed.
 pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Option<u8>, ClientError> {
@@ -22,13 +21,13 @@ pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Optio
     if args.dry_run != Some(DryRun::Client) {
         // a fault that needs no server to be seen is reported before any is asked
         if args.file.is_none() {
-            manifest(args, None, None)?;
+            manifest(&spec(args), None, None)?;
         }
         return Ok(None);
     }
     let job = match &args.file {
         Some(_) => read(args)?,
-        None => manifest(args, global.namespace.as_deref(), None)?,
+        None => manifest(&spec(args), global.namespace.as_deref(), None)?,
     };
     print(&job, args);
     Ok(Some(exit::OK))
@@ -51,8 +50,8 @@ pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global
             job
         }
         None => {
-            let here = cluster.local.then(local::here).transpose()?;
-            manifest(args, Some(&cluster.namespace), here.as_ref())?
+            let here = cluster.local.then(mpi::here).transpose()?;
+            manifest(&spec(args), Some(&cluster.namespace), here.as_ref())?
         }
     };
     if cluster.local {
@@ -61,7 +60,7 @@ pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global
         let own = container["env"].as_array().into_iter().flatten().rev().find(|variable| variable["name"] == "PATH");
         let path = own.and_then(|variable| variable["value"].as_str()).map(str::to_owned);
         let path = path.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
-        local::check(implementation, &view::mpijob::command(&job), &path, args.file.is_some())?;
+        mpi::check(implementation, &view::mpijob::command(&job), &path, args.file.is_some())?;
     }
     let created = post(&cluster, &job, args.dry_run.is_some()).await?;
     print(&created, args);
@@ -79,6 +78,30 @@ async fn post(cluster: &Cluster, job: &Value, dry_run: bool) -> Result<Value, Cl
     let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
     let request = request.map_err(|_| wrong(format!("-n {:?} is no namespace", cluster.namespace)))?;
     Ok(cluster.client.request(request).await?)
+}
+
+/// What the flags ask for.
+fn spec(args: &CreateArgs) -> mpi::Spec {
+    mpi::Spec {
+        name: args.name.clone().unwrap_or_default(),
+        workers: args.workers.unwrap_or_default(),
+        image: args.image.clone().unwrap_or_default(),
+        command: args.command.clone().unwrap_or_default(),
+        gpu: args.gpu,
+        cpu: args.cpu.clone(),
+        memory: args.memory.clone(),
+        slots_per_worker: args.slots_per_worker,
+        implementation: match args.implementation {
+            Implementation::OpenMpi => mpi::Implementation::OpenMpi,
+            Implementation::Intel => mpi::Implementation::Intel,
+            Implementation::Mpich => mpi::Implementation::Mpich,
+        },
+        env: args.env.clone(),
+        queue: args.queue.clone(),
+        retries: args.retries,
+        workdir: args.workdir.clone(),
+        run_as_root: args.run_as_root,
+    }
 }
 
 fn print(job: &Value, args: &CreateArgs) {
@@ -133,6 +156,37 @@ fn parsed(text: &str) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, Command};
+    use crate::mpijob::args::MpiJobCommand;
+    use clap::Parser;
+
+    /// The MPIJob that these words after `mpijob create` make, or what is said of them.
+    fn made(words: &[&str]) -> Result<Value, String> {
+        let cli = Cli::try_parse_from([&["trainyard", "mpijob", "create"], words].concat());
+        let cli = cli.map_err(|error| error.to_string())?;
+        let Command::Mpijob(args) = cli.command else { panic!("{:?}", cli.command) };
+        let MpiJobCommand::Create(args) = args.command else { panic!("{:?}", args.command) };
+        manifest(&spec(&args), cli.global.namespace.as_deref(), None).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn jobs_are_those_of_the_sdk() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/golden");
+        let mut cases = 0;
+        for entry in std::fs::read_dir(folder).expect("sdk/golden is there") {
+            let path = entry.expect("it can be listed").path();
+            let text = std::fs::read_to_string(&path).expect("it can be read");
+            let case: Value = serde_saphyr::from_str(&text).expect("it is YAML");
+            let words: Vec<&str> = case["cli"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            match (made(&words), case["says"].as_str()) {
+                (Ok(made), None) => assert_eq!(made, case["manifest"], "{}", path.display()),
+                (Err(said), Some(says)) => assert!(said.contains(says), "{}: {said}", path.display()),
+                (made, says) => panic!("{}: {made:?}, {says:?}", path.display()),
+            }
+            cases += 1;
+        }
+        assert!(cases >= 15, "{cases}");
+    }
 
     #[test]
     fn a_file_holds_one_mpijob() {

@@ -3,11 +3,8 @@
 pub mod args;
 mod change;
 mod create;
-mod local;
 mod logs;
-mod manifest;
 mod show;
-mod words;
 
 use crate::args::{self as job_args, Command, Global};
 use api::job_kind::JobKind;

@@ -1,8 +1,9 @@
 //! The code that `run` runs: a script, a folder with a script, a program, or a command on the PATH. Finds it and refuses what is none of
 //! these.
 
-use crate::args::RunArgs;
 use crate::python::shebang;
+use crate::runtime::PLAIN;
+use crate::spec::Spec;
 use api::near::did_you_mean;
 use client::ClientError;
 use client::codes::ErrorCode;
@@ -13,21 +14,21 @@ use std::path::{Path, PathBuf};
 const ENTRY_POINTS: [&str; 3] = ["__main__.py", "main.py", "train.py"];
 /// The first bytes of programs that a machine runs itself: ELF, Mach-O.
 const BINARIES: [[u8; 4]; 3] = [*b"\x7fELF", [0xcf, 0xfa, 0xed, 0xfe], [0xca, 0xfe, 0xba, 0xbe]];
-/// The runtime without a framework.
-pub(crate) const PLAIN: &str = "plain";
+/// How long a generated name's stem may be: the API server adds five characters, and pods' host names must fit in 63.
+const STEM_MAX: usize = 30;
 
 /// What to run.
-#[derive(Debug)]
-pub(crate) struct Code {
+#[derive(Clone, Debug)]
+pub struct Code {
     /// Absolute path of the script; of a command its name.
-    pub script: PathBuf,
+    pub(crate) script: PathBuf,
     /// What the job is called after: the script, or the folder that was named instead.
-    pub named: PathBuf,
+    pub(crate) named: PathBuf,
     /// Absolute path of the folder that it runs in, and that goes along to a cluster; `None` without `--workdir`.
-    pub folder: Option<PathBuf>,
-    pub start: Start,
+    pub(crate) folder: Option<PathBuf>,
+    pub(crate) start: Start,
     /// The name under which Python runs it (`python -m NAME`); `None`: by its path.
-    pub module: Option<String>,
+    pub(crate) module: Option<String>,
 }
 
 /// How it is started.
@@ -46,21 +47,21 @@ impl Code {
     ///
     /// Errors: `Usage` where there is no such script, the folder has no entry point, or several, or the file is nothing that
     /// can be started.
-    pub(crate) fn find(args: &RunArgs) -> Result<Self, ClientError> {
+    pub fn find(spec: &Spec) -> Result<Self, ClientError> {
         let absolute = |path: &Path| {
             std::path::absolute(path).map_err(|source| ClientError::Io { doing: "read", path: path.to_owned(), source })
         };
-        let folder = args.workdir.as_deref().map(absolute).transpose()?;
+        let folder = spec.workdir.as_deref().map(absolute).transpose()?;
         if let Some(folder) = folder.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(ClientError::Usage(
                 ErrorCode::WorkdirWrong,
                 format!("--workdir {} is not a folder", folder.display()),
             ));
         }
-        if args.module {
-            return Self::module(args, folder);
+        if spec.module {
+            return Self::module(spec, folder);
         }
-        let named = args.script();
+        let named = spec.script.as_path();
         let mut script = absolute(named)?;
         // `--workdir src train.py` where it is not meant from here
         if let Some(inside) = folder.as_ref().map(|folder| folder.join(named)).filter(|path| path.exists())
@@ -96,7 +97,7 @@ impl Code {
                 format!("{} is not a file; name the script to run", named.display()),
             )),
             Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
-                if args.runtime.as_deref() == Some(PLAIN) && !named.to_string_lossy().contains('/') {
+                if spec.runtime.as_deref() == Some(PLAIN) && !named.to_string_lossy().contains('/') {
                     return Ok(Self {
                         script: named.to_owned(),
                         named: named.to_owned(),
@@ -114,8 +115,8 @@ impl Code {
     /// `-m package.module`: its file below the folder in which it runs.
     ///
     /// Errors: `Usage` where the word is no module's name, or there is no such file.
-    fn module(args: &RunArgs, folder: Option<PathBuf>) -> Result<Self, ClientError> {
-        let name = args.script().to_string_lossy().into_owned();
+    fn module(spec: &Spec, folder: Option<PathBuf>) -> Result<Self, ClientError> {
+        let name = spec.script.to_string_lossy().into_owned();
         let refused = |why: String| ClientError::Usage(ErrorCode::ScriptMissing, format!("-m {name}: {why}"));
         if name.contains('/') || name.ends_with(".py") {
             let meant = name.trim_end_matches(".py").replace('/', ".");
@@ -228,19 +229,25 @@ fn missing(named: &Path, script: &Path) -> ClientError {
     ClientError::Usage(ErrorCode::ScriptMissing, format!("cannot read {name}: there is no such file{meant}{advice}"))
 }
 
+/// A name from the script's file name: lower case, digits and dashes, beginning with a letter.
+pub(crate) fn stem(script: &Path) -> String {
+    let stem = script.file_stem().map(|s| s.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let mut name: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    name = name.trim_matches('-').to_owned();
+    if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
+        name.insert_str(0, "job-");
+    }
+    name.truncate(STEM_MAX);
+    name.trim_end_matches('-').to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use crate::exit;
-    use clap::Parser;
     use std::os::unix::fs::PermissionsExt;
 
     fn find(words: &[&str]) -> Result<Code, ClientError> {
-        match Cli::parse_from([&["trainyard", "run"], words].concat()).command {
-            Command::Run(args) => Code::find(&args),
-            other => panic!("{other:?}"),
-        }
+        Code::find(&Spec::of_words(words))
     }
 
     #[test]
@@ -266,7 +273,7 @@ mod tests {
         ] {
             let error = find(words).unwrap_err();
             assert!(error.to_string().contains(told), "{words:?}: {error}");
-            assert_eq!(exit::of(&error), exit::USAGE);
+            assert!(matches!(error, ClientError::Usage(..)), "{error:?}");
         }
         std::fs::remove_dir_all(root).unwrap();
     }
@@ -294,5 +301,14 @@ mod tests {
         assert!(Start::of(&root.join("f")).unwrap_err().to_string().contains("chmod +x"));
         assert_eq!(find(&["--runtime", "plain", "--", "sh", "-c", "exit"]).unwrap().start, Start::Command);
         std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn names_come_from_the_script() {
+        let cases = [("train.py", "train"), ("/a/My_Model v2.py", "my-model-v2"), ("0.py", "job-0"), ("é.py", "job")];
+        for (script, name) in cases {
+            assert_eq!(stem(Path::new(script)), name, "{script}");
+        }
+        assert!(stem(Path::new(&format!("{}.py", "x".repeat(80)))).len() <= STEM_MAX);
     }
 }

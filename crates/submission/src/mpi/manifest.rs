@@ -1,16 +1,15 @@
-//! The MPIJob that flags describe: values in, a value out.
+//! The MPIJob that values describe.
 //!
 //! The Python SDK (`sdk/python`) makes the same of the same input; `sdk/golden` holds both to it.
 
-use super::args::{CreateArgs, Implementation};
 use super::words::words;
-use super::wrong;
 use api::mpi::annotations::{REACHABLE, WAIT_FOR_WORKERS};
 use api::mpi::names::{ROLE_LAUNCHER, ROLE_WORKER, ROOT_SSH_PATH, env, hostfile_fault, worker};
 use api::mpi::{API_VERSION, KIND};
 use api::names::dns1035_faults;
 use api::quantity::Quantity;
 use client::ClientError;
+use client::codes::ErrorCode;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -23,9 +22,45 @@ const AS_ROOT: [(&str, &str); 2] = [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLO
 /// The longest name of a pod.
 const NAME_MAX: usize = 63;
 
+/// Whose `mpirun` a job is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Implementation {
+    #[default]
+    OpenMpi,
+    Intel,
+    Mpich,
+}
+
+/// What an MPIJob is asked to be.
+#[derive(Clone, Debug, Default)]
+pub struct Spec {
+    pub name: String,
+    /// Pods in which ranks run.
+    pub workers: i32,
+    pub image: String,
+    /// What each rank runs, split as a shell does.
+    pub command: String,
+    /// GPUs of each worker.
+    pub gpu: Option<i32>,
+    pub cpu: Option<String>,
+    pub memory: Option<String>,
+    /// Ranks of each worker; `None`: its GPUs, or 1.
+    pub slots_per_worker: Option<i32>,
+    pub implementation: Implementation,
+    /// Variables, each `NAME=VALUE`.
+    pub env: Vec<String>,
+    /// Kueue's LocalQueue.
+    pub queue: Option<String>,
+    pub retries: i32,
+    pub workdir: Option<String>,
+    pub run_as_root: bool,
+}
+
 impl Implementation {
+    pub(super) const ALL: [Self; 3] = [Self::OpenMpi, Self::Intel, Self::Mpich];
+
     /// As the API writes it.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::OpenMpi => "OpenMPI",
             Self::Intel => "Intel",
@@ -36,7 +71,7 @@ impl Implementation {
 
 /// What the pods of a laptop take over from the user who creates the job, for they are processes there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Here {
+pub struct Here {
     pub directory: String,
     pub variables: Vec<(String, String)>,
 }
@@ -44,9 +79,9 @@ pub(crate) struct Here {
 /// The MPIJob. `namespace`: where it is written into it.
 ///
 /// Errors: a flag's value cannot be right; the error names both.
-pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<&Here>) -> Result<Value, ClientError> {
-    let name = args.name.as_deref().unwrap_or_default();
-    let workers = args.workers.unwrap_or_default();
+pub fn manifest(spec: &Spec, namespace: Option<&str>, here: Option<&Here>) -> Result<Value, ClientError> {
+    let name = spec.name.as_str();
+    let workers = spec.workers;
     if workers < 2 {
         return Err(wrong(format!(
             "--workers {workers}: must be 2 or more: one worker needs no MPI (the API takes 1, in a manifest)"
@@ -54,35 +89,35 @@ pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<
     }
     check_name(name, workers)?;
     check_hosts(name, namespace.unwrap_or_default(), workers)?;
-    let image = args.image.as_deref().unwrap_or_default();
+    let image = spec.image.as_str();
     if image.is_empty() {
         return Err(wrong("--image: is empty".to_owned()));
     }
     if image.contains(char::is_whitespace) {
         return Err(wrong(format!("--image {image:?}: has a blank in it, and no image's name does")));
     }
-    let slots = match args.slots_per_worker {
+    let slots = match spec.slots_per_worker {
         Some(slots) => slots,
-        None => args.gpu.unwrap_or(0).max(1),
+        None => spec.gpu.unwrap_or(0).max(1),
     };
     if slots < 1 {
         return Err(wrong(format!("--slots-per-worker {slots}: must be 1 or more")));
     }
-    let given = variables(&args.env)?;
-    let command = command(args, i64::from(workers).saturating_mul(slots.into()), &given)?;
+    let given = variables(&spec.env)?;
+    let command = command(spec, i64::from(workers).saturating_mul(slots.into()), &given)?;
 
     let is_given = |name: &str| given.iter().any(|(given, _)| given == name);
     let inherited = here.into_iter().flat_map(|here| &here.variables).filter(|(name, _)| !is_given(name));
     let shared: Vec<Value> = inherited.chain(&given).map(|(name, value)| variable(name, value)).collect();
     let mut of_launcher = shared.clone();
-    if args.implementation == Implementation::OpenMpi {
-        let as_root: &[(&str, &str)] = if args.run_as_root { &AS_ROOT } else { &[] };
+    if spec.implementation == Implementation::OpenMpi {
+        let as_root: &[(&str, &str)] = if spec.run_as_root { &AS_ROOT } else { &[] };
         let ours = std::iter::once(&HOSTFILE).chain(as_root).filter(|(name, _)| !is_given(name));
         of_launcher.extend(ours.map(|(name, value)| variable(name, value)));
     }
     let launcher = json!({"name": ROLE_LAUNCHER, "image": image, "command": command, "env": of_launcher});
     let mut worker = json!({"name": ROLE_WORKER, "image": image, "env": shared});
-    let resources = resources(args)?;
+    let resources = resources(spec)?;
     if !resources.is_empty() {
         worker["resources"] = json!({"requests": resources, "limits": resources});
     }
@@ -90,34 +125,34 @@ pub(crate) fn manifest(args: &CreateArgs, namespace: Option<&str>, here: Option<
     // a laptop's folders are seen from where the caller is
     let directory = match here {
         Some(here) => {
-            let folder = Path::new(&here.directory).join(args.workdir.as_deref().unwrap_or_default());
+            let folder = Path::new(&here.directory).join(spec.workdir.as_deref().unwrap_or_default());
             Some(folder.components().collect::<PathBuf>().to_string_lossy().into_owned())
         }
-        None => args.workdir.clone(),
+        None => spec.workdir.clone(),
     };
     let directory = directory.as_deref();
-    let replicas = |replicas: i32, container: Value| json!({"replicas": replicas, "restartPolicy": "Never", "template": pod(args, directory, container)});
+    let replicas = |replicas: i32, container: Value| json!({"replicas": replicas, "restartPolicy": "Never", "template": pod(spec, directory, container)});
     let mut metadata = json!({"name": name, "annotations": {WAIT_FOR_WORKERS: REACHABLE}});
     if let Some(namespace) = namespace {
         metadata["namespace"] = namespace.into();
     }
-    if let Some(queue) = &args.queue {
+    if let Some(queue) = &spec.queue {
         metadata["labels"] = json!({"kueue.x-k8s.io/queue-name": queue});
     }
     Ok(json!({
         "apiVersion": API_VERSION, "kind": KIND, "metadata": metadata,
         "spec": {
-            "mpiImplementation": args.implementation.as_str(),
+            "mpiImplementation": spec.implementation.as_str(),
             "slotsPerWorker": slots,
-            "sshAuthMountPath": if args.run_as_root { ROOT_SSH_PATH } else { "/home/mpiuser/.ssh" },
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": args.retries},
+            "sshAuthMountPath": if spec.run_as_root { ROOT_SSH_PATH } else { "/home/mpiuser/.ssh" },
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": spec.retries},
             "mpiReplicaSpecs": {"Launcher": replicas(1, launcher), "Worker": replicas(workers, worker)},
         },
     }))
 }
 
 /// Refuses a name that the job's pods could not be called by.
-pub(crate) fn check_name(name: &str, workers: i32) -> Result<(), ClientError> {
+pub fn check_name(name: &str, workers: i32) -> Result<(), ClientError> {
     let last = worker(name, workers.saturating_sub(1));
     if last.len() > NAME_MAX {
         return Err(wrong(format!(
@@ -134,7 +169,7 @@ pub(crate) fn check_name(name: &str, workers: i32) -> Result<(), ClientError> {
 }
 
 /// Refuses more workers than the job's ConfigMap has room for.
-pub(crate) fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(), ClientError> {
+pub fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(), ClientError> {
     match hostfile_fault(workers, namespace, name, None) {
         Some(fault) => Err(wrong(format!("--workers {workers}: {fault}"))),
         None => Ok(()),
@@ -142,8 +177,8 @@ pub(crate) fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(
 }
 
 /// What the launcher runs.
-fn command(args: &CreateArgs, ranks: i64, given: &[(String, String)]) -> Result<Vec<String>, ClientError> {
-    let text = args.command.as_deref().unwrap_or_default();
+fn command(spec: &Spec, ranks: i64, given: &[(String, String)]) -> Result<Vec<String>, ClientError> {
+    let text = spec.command.as_str();
     let own = words(text).map_err(|fault| wrong(format!("--command {text:?}: {fault}")))?;
     let Some(program) = own.first().filter(|word| !word.is_empty()) else {
         return Err(wrong("--command: is empty".to_owned()));
@@ -152,7 +187,7 @@ fn command(args: &CreateArgs, ranks: i64, given: &[(String, String)]) -> Result<
         return Ok(own);
     }
     let mut words = vec!["mpirun".to_owned(), "-n".to_owned(), ranks.to_string()];
-    if args.implementation == Implementation::OpenMpi {
+    if spec.implementation == Implementation::OpenMpi {
         // its ranks see the launcher's variables only where they are named
         words.extend(given.iter().flat_map(|(name, _)| ["-x".to_owned(), name.clone()]));
     }
@@ -183,23 +218,23 @@ fn variable(name: &str, value: &str) -> Value {
     json!({"name": name, "value": value})
 }
 
-fn resources(args: &CreateArgs) -> Result<Map<String, Value>, ClientError> {
+fn resources(spec: &Spec) -> Result<Map<String, Value>, ClientError> {
     let mut amounts = Map::new();
-    for (name, flag) in [("cpu", &args.cpu), ("memory", &args.memory)] {
+    for (name, flag) in [("cpu", &spec.cpu), ("memory", &spec.memory)] {
         let Some(text) = flag else { continue };
         if !Quantity::parse(text).is_ok_and(|quantity| !quantity.is_negative()) {
             return Err(wrong(format!("--{name} {text}: is no quantity; try 4, 500m or 8Gi")));
         }
         amounts.insert(name.to_owned(), text.as_str().into());
     }
-    if let Some(gpu) = args.gpu.filter(|gpu| *gpu > 0) {
+    if let Some(gpu) = spec.gpu.filter(|gpu| *gpu > 0) {
         amounts.insert("nvidia.com/gpu".to_owned(), gpu.to_string().into());
     }
     Ok(amounts)
 }
 
 /// A pod under the restricted Pod Security standard, without a mesh's proxy and without a token for the API.
-fn pod(args: &CreateArgs, directory: Option<&str>, mut container: Value) -> Value {
+fn pod(asked: &Spec, directory: Option<&str>, mut container: Value) -> Value {
     if container["env"].as_array().is_some_and(Vec::is_empty)
         && let Some(container) = container.as_object_mut()
     {
@@ -209,7 +244,7 @@ fn pod(args: &CreateArgs, directory: Option<&str>, mut container: Value) -> Valu
         container["workingDir"] = directory.into();
     }
     let mut spec = json!({"automountServiceAccountToken": false});
-    if !args.run_as_root {
+    if !asked.run_as_root {
         spec["securityContext"] = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
         container["securityContext"] = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     }
@@ -218,63 +253,37 @@ fn pod(args: &CreateArgs, directory: Option<&str>, mut container: Value) -> Valu
     json!({"metadata": {"annotations": {"sidecar.istio.io/inject": "false"}}, "spec": spec})
 }
 
+/// Wrong use.
+pub(super) fn wrong(text: String) -> ClientError {
+    ClientError::Usage(ErrorCode::FlagRefused, text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use crate::mpijob::args::MpiJobCommand;
-    use clap::Parser;
-
-    /// The MPIJob that these words after `mpijob create` make, or what is said of them.
-    fn made(words: &[&str]) -> Result<Value, String> {
-        let cli = Cli::try_parse_from([&["trainyard", "mpijob", "create"], words].concat());
-        let cli = cli.map_err(|error| error.to_string())?;
-        let Command::Mpijob(args) = cli.command else { panic!("{:?}", cli.command) };
-        let MpiJobCommand::Create(args) = args.command else { panic!("{:?}", args.command) };
-        manifest(&args, cli.global.namespace.as_deref(), None).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn jobs_are_those_of_the_sdk() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/golden");
-        let mut cases = 0;
-        for entry in std::fs::read_dir(folder).expect("sdk/golden is there") {
-            let path = entry.expect("it can be listed").path();
-            let text = std::fs::read_to_string(&path).expect("it can be read");
-            let case: Value = serde_saphyr::from_str(&text).expect("it is YAML");
-            let words: Vec<&str> = case["cli"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            match (made(&words), case["says"].as_str()) {
-                (Ok(made), None) => assert_eq!(made, case["manifest"], "{}", path.display()),
-                (Err(said), Some(says)) => assert!(said.contains(says), "{}: {said}", path.display()),
-                (made, says) => panic!("{}: {made:?}, {says:?}", path.display()),
-            }
-            cases += 1;
-        }
-        assert!(cases >= 15, "{cases}");
-    }
 
     #[test]
     fn a_laptop_s_pods_find_what_the_caller_finds() {
-        let args = CreateArgs {
-            name: Some("a".to_owned()),
-            workers: Some(2),
-            image: Some("i".to_owned()),
-            command: Some("python train.py".to_owned()),
+        let spec = Spec {
+            name: "a".to_owned(),
+            workers: 2,
+            image: "i".to_owned(),
+            command: "python train.py".to_owned(),
             env: vec!["PATH=/mine".to_owned(), "A=1".to_owned(), "A=2".to_owned()],
-            ..CreateArgs::default()
+            ..Spec::default()
         };
         let variables = [("PATH", "/usr/bin"), ("VIRTUAL_ENV", "/v")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let here = Here { directory: "/w".to_owned(), variables };
-        let job = manifest(&args, None, Some(&here)).expect("it is right");
+        let job = manifest(&spec, None, Some(&here)).expect("it is right");
         let container = |role: &str| job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]["containers"][0].clone();
         assert_eq!(container("Worker")["workingDir"], "/w");
         for (given, folder) in [("sub", "/w/sub"), ("/data", "/data"), ("sub/../x/", "/w/sub/../x")] {
-            let args = CreateArgs { workdir: Some(given.to_owned()), ..args.clone() };
-            let job = manifest(&args, None, Some(&here)).expect("it is right");
+            let spec = Spec { workdir: Some(given.to_owned()), ..spec.clone() };
+            let job = manifest(&spec, None, Some(&here)).expect("it is right");
             let pod = &job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"];
             assert_eq!(pod["containers"][0]["workingDir"], folder);
-            let elsewhere = manifest(&args, None, None).expect("it is right");
+            let elsewhere = manifest(&spec, None, None).expect("it is right");
             let pod = &elsewhere["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"];
             assert_eq!(pod["containers"][0]["workingDir"], given);
         }

@@ -1,10 +1,11 @@
 //! Judges what the checks found on this machine: files, programs, and the answer of the interpreter.
 
 use super::quoted;
-use crate::args::RunArgs;
 use crate::code::{Code, Start};
-use crate::launcher::{Launcher, Setting};
+use crate::launcher::Launcher;
 use crate::python::{Answer, Environment, Found, find, interpreter_of, shebang};
+use crate::setting::Setting;
+use crate::spec::Spec;
 use client::ClientError;
 use client::codes::ErrorCode;
 use std::os::unix::fs::MetadataExt;
@@ -121,7 +122,7 @@ impl Python {
         &self,
         launcher: Launcher,
         framework: &str,
-        args: &RunArgs,
+        spec: &Spec,
         code: &Code,
         setting: &Setting,
     ) -> Result<(), ClientError> {
@@ -141,7 +142,7 @@ impl Python {
             return Ok(());
         }
         let why = if imported { format!("{} imports {module}", code.title()) } else { format!("it needs {module}") };
-        let flag = args.runtime.as_ref().map(|name| format!("--runtime {name}: ")).unwrap_or_default();
+        let flag = spec.runtime.as_ref().map(|name| format!("--runtime {name}: ")).unwrap_or_default();
         let line = format!(
             "{flag}{why}, which is not installed for {} (Python {})",
             environment.executable.display(),

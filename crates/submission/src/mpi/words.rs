@@ -41,7 +41,7 @@ fn quoted(quote: char, characters: &mut std::str::Chars<'_>, word: &mut String) 
 }
 
 /// A word that only a shell would read: here it goes to the program. One in quotes is meant so.
-pub(crate) fn for_a_shell(command: &str) -> Option<&'static str> {
+pub fn for_a_shell(command: &str) -> Option<&'static str> {
     const WORDS: [&str; 9] = ["&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"];
     let split = words(command).unwrap_or_default();
     WORDS

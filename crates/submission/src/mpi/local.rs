@@ -1,10 +1,8 @@
 //! MPI on this machine, whose programs the pods of a laptop run.
 
-use super::args::Implementation;
-use super::manifest::Here;
-use super::wrong;
-use crate::launcher::INHERITED;
-use clap::ValueEnum;
+use super::manifest::{Here, Implementation, wrong};
+
+use crate::setting::INHERITED;
 use client::ClientError;
 use client::codes::ErrorCode;
 use std::ffi::OsStr;
@@ -12,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What pods take over from the caller.
-pub(crate) fn here() -> Result<Here, ClientError> {
+pub fn here() -> Result<Here, ClientError> {
     let directory = std::env::current_dir()
         .map_err(|source| ClientError::Io { doing: "find", path: PathBuf::from("."), source })?
         .to_string_lossy()
@@ -23,7 +21,7 @@ pub(crate) fn here() -> Result<Here, ClientError> {
 
 /// Refuses a job whose mpirun is missing here, or is another MPI's than the job is for. `path`: the launcher's. `from_file`: the job
 /// was not made of flags.
-pub(crate) fn check(implementation: &str, command: &[&str], path: &str, from_file: bool) -> Result<(), ClientError> {
+pub fn check(implementation: &str, command: &[&str], path: &str, from_file: bool) -> Result<(), ClientError> {
     let Some(program) = command.first().filter(|program| {
         let name = Path::new(program).file_name();
         name == Some(OsStr::new("mpirun")) || name == Some(OsStr::new("mpiexec"))
@@ -38,7 +36,7 @@ pub(crate) fn check(implementation: &str, command: &[&str], path: &str, from_fil
     let said = Command::new(&found).arg("--version").env("PATH", path).stdin(Stdio::null()).output();
     let Some(of) = said.ok().and_then(|said| maker(&String::from_utf8_lossy(&said.stdout))) else { return Ok(()) };
     // one that does not exist is the server's to refuse
-    let is_known = Implementation::value_variants().iter().any(|known| known.as_str() == implementation);
+    let is_known = Implementation::ALL.iter().any(|known| known.as_str() == implementation);
     if of.as_str() == implementation || !is_known {
         return Ok(());
     }

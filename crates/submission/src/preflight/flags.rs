@@ -1,18 +1,61 @@
 //! Checks of flags and names that need no server.
 
-use crate::args::RunArgs;
-use api::names::{LABEL_MAX, dns1035_faults};
+use crate::spec::Spec;
+use api::names::{LABEL_MAX, dns1035_faults, env_name_faults};
 use api::quantity::Quantity;
+use api::trainer::printed::Patterns;
+use client::ClientError;
+use client::codes::ErrorCode;
 
 /// Less memory than any process needs: a unit was forgotten.
 const MEMORY_MIN: i64 = 1 << 20;
 
+/// The metrics of `--metric`.
+///
+/// Errors: `Usage` for what is no pattern.
+pub fn metrics(flags: &[String]) -> Result<Patterns, ClientError> {
+    let refused = |why: String| ClientError::Usage(ErrorCode::FlagRefused, format!("--metric {why}"));
+    if flags.is_empty() {
+        return Ok(Patterns::default());
+    }
+    if let Some(flag) = flags.iter().find(|flag| flag.trim().is_empty() || flag.contains('\n')) {
+        return Err(refused(format!(
+            "{flag:?} is no pattern; write a name, or an expression such as 'loss=([0-9.]+)'"
+        )));
+    }
+    Patterns::parse(&flags.join("\n")).map_err(refused)
+}
+
+/// `--env` flags, each NAME=VALUE.
+pub(super) fn variables(flags: &[String]) -> Result<Vec<(String, String)>, ClientError> {
+    let pairs = flags.iter().map(|flag| match flag.split_once('=') {
+        Some((name, value)) if env_name_faults(name).is_empty() && !name.starts_with('-') => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err(ClientError::Usage(ErrorCode::FlagRefused, format!("--env {flag:?} is not NAME=VALUE"))),
+    });
+    pairs.collect()
+}
+
+/// The flag that only jobs on this machine can have, and what to do elsewhere.
+pub(super) fn only_here(spec: &Spec) -> Option<String> {
+    const IMAGE: &str = "a cluster's pods have the Python of their image; choose that with --image";
+    let chosen = [
+        ("--python", spec.python.is_some(), IMAGE),
+        ("--venv", spec.venv.is_some(), IMAGE),
+        ("--uv", spec.uv, IMAGE),
+        ("--output-dir", spec.output_dir.is_some(), "on a cluster, write to a volume of the runtime"),
+    ];
+    let (flag, _, why) = chosen.into_iter().find(|(_, given, _)| *given)?;
+    Some(format!("{flag} is for jobs on this machine: {why}"))
+}
+
 /// What is wrong with a flag's value: the flag, the value and why, in one line.
-pub(super) fn fault(args: &RunArgs) -> Option<String> {
-    let name = args.name.as_deref().and_then(name_fault);
-    name.or_else(|| quantity_fault("--cpus", args.cpus.as_deref()))
-        .or_else(|| quantity_fault("--memory", args.memory.as_deref()))
-        .or_else(|| args.memory.as_deref().and_then(memory_fault))
+pub(super) fn fault(spec: &Spec) -> Option<String> {
+    let name = spec.name.as_deref().and_then(name_fault);
+    name.or_else(|| quantity_fault("--cpus", spec.cpus.as_deref()))
+        .or_else(|| quantity_fault("--memory", spec.memory.as_deref()))
+        .or_else(|| spec.memory.as_deref().and_then(memory_fault))
 }
 
 fn name_fault(name: &str) -> Option<String> {
@@ -22,7 +65,7 @@ fn name_fault(name: &str) -> Option<String> {
     if name.len() > LABEL_MAX {
         return Some(format!("--name {name}: it has {} characters, and {LABEL_MAX} are the most", name.len()));
     }
-    let better = crate::manifest::stem(std::path::Path::new(&name.replace(['.', '/'], "-")));
+    let better = crate::code::stem(std::path::Path::new(&name.replace(['.', '/'], "-")));
     Some(format!(
         "--name {name}: names are lower-case letters, digits and dashes, begin with a letter and do not end with a dash; \
          try {better}"
@@ -62,8 +105,6 @@ fn memory_fault(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use clap::Parser;
 
     #[test]
     fn one_line_names_the_flag_and_the_value() {
@@ -78,10 +119,7 @@ mod tests {
             (&["--memory", "8"], "--memory 8: that is 8 bytes; with a unit: 8Gi"),
         ];
         for (words, told) in cases {
-            let Command::Run(args) = Cli::parse_from([&["trainyard", "run"], words, &["t.py"]].concat()).command else {
-                panic!("{words:?}")
-            };
-            let found = fault(&args).unwrap_or_default();
+            let found = fault(&Spec::of_words(words)).unwrap_or_default();
             assert!(found.contains(told) && found.is_empty() == told.is_empty(), "{words:?}: {found}");
             assert!(!found.contains('\n'));
         }
@@ -92,5 +130,12 @@ mod tests {
         let most = 63 - "-node-0-11-xxxxx".len();
         assert_eq!(pod_name_fault(&"x".repeat(most), "node", 12), None);
         assert!(pod_name_fault(&"x".repeat(most + 1), "node", 12).unwrap().contains(&format!("{most} are the most")));
+    }
+
+    #[test]
+    fn wrong_variables_are_refused() {
+        assert!(variables(&["novalue".to_owned()]).is_err());
+        assert!(variables(&["=x".to_owned()]).is_err());
+        assert!(variables(&["-x=1".to_owned()]).is_err(), "a flag to mpirun");
     }
 }

@@ -1,7 +1,12 @@
 //! `run --warm`, remembered for a folder: reads and writes the file of the home that lists the folders whose runs start warm, one on each
 //! line.
 
-use client::ClientError;
+use crate::Tell;
+use crate::launcher::Launcher;
+use crate::runtime::Runtime;
+use crate::spec::Spec;
+use client::codes::ErrorCode;
+use client::{ClientError, Cluster};
 use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -10,21 +15,21 @@ use std::path::{Path, PathBuf};
 
 /// The folders of one home whose runs start warm.
 #[derive(Debug)]
-pub(crate) struct Folders {
+struct Folders {
     file: PathBuf,
 }
 
 impl Folders {
-    pub(crate) fn of(home: &Path) -> Self {
+    fn of(home: &Path) -> Self {
         Self { file: home.join("warm-folders") }
     }
 
-    pub(crate) fn has(&self, folder: &Path) -> bool {
+    fn has(&self, folder: &Path) -> bool {
         std::fs::read_to_string(&self.file).is_ok_and(|text| parse(&text).contains(&line(folder)))
     }
 
     /// Adds or removes a folder; whether that changed anything.
-    pub(crate) fn set(&self, folder: &Path, warm: bool) -> Result<bool, ClientError> {
+    fn set(&self, folder: &Path, warm: bool) -> Result<bool, ClientError> {
         let failed = |source| ClientError::Io { doing: "write", path: self.file.clone(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.file);
         // two runs may do this at once
@@ -53,6 +58,36 @@ fn parse(text: &str) -> BTreeSet<String> {
 fn line(folder: &Path) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     folder.to_string_lossy().replace('\\', r"\\").replace('\n', r"\n")
+}
+
+/// Whether the ranks are forked from a process that has imported torch: by flag, or as the folder's last flag said.
+///
+/// Errors: `Usage` where it is asked for and cannot be.
+pub(crate) fn starts(
+    cluster: &Cluster,
+    spec: &Spec,
+    folder: &Path,
+    runtime: &Runtime,
+    tell: Tell<'_>,
+) -> Result<bool, ClientError> {
+    let asked = spec.warm == Some(true);
+    let refused = |why: String| match asked {
+        true => Err(ClientError::Usage(ErrorCode::FlagOfOtherPlace, format!("--warm works {why}"))),
+        false => Ok(false),
+    };
+    let Some(home) = &cluster.home else {
+        return refused(format!("on this machine only, and {} is a cluster", cluster.server));
+    };
+    let framework = runtime.framework();
+    if Launcher::of(framework) != Launcher::Torchrun {
+        return refused(format!("with torch only, and runtime {} is for {framework}", runtime.name()));
+    }
+    let folders = Folders::of(home);
+    let Some(warm) = spec.warm else { return Ok(folders.has(folder)) };
+    if folders.set(folder, warm)? && warm {
+        tell(&format!("runs of {} start warm from now on; --no-warm ends that", folder.display()));
+    }
+    Ok(warm)
 }
 
 #[cfg(test)]

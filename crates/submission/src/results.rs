@@ -1,7 +1,7 @@
-//! `run --output-dir`: a folder for what a job writes, with one folder for each of its nodes.
+//! `--output-dir`: a folder for what a job writes, with one folder for each of its nodes.
 
-use crate::args::RunArgs;
 use crate::ship::files;
+use crate::spec::Spec;
 use api::object;
 use api::trainer::names::{LABEL_JOBSET_NAME, RANK_FIELD_PATH};
 use client::ClientError;
@@ -17,15 +17,15 @@ const VARIABLE: &str = "TRAINYARD_OUTPUT";
 const FILES_MAX: usize = 10_000;
 
 /// The folder, from the root on; `None` without the flag.
-pub(crate) fn folder(args: &RunArgs) -> Option<PathBuf> {
-    args.output_dir.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()))
+pub(crate) fn folder(spec: &Spec) -> Option<PathBuf> {
+    spec.output_dir.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()))
 }
 
 /// Makes the folder.
 ///
 /// Errors: `Usage` where it cannot be made or written.
-pub(crate) fn prepare(args: &RunArgs) -> Result<(), ClientError> {
-    let Some(folder) = folder(args) else { return Ok(()) };
+pub(crate) fn prepare(spec: &Spec) -> Result<(), ClientError> {
+    let Some(folder) = folder(spec) else { return Ok(()) };
     let made = std::fs::create_dir_all(&folder).map_err(|error| error.to_string());
     let usable = made.and_then(|()| {
         nix::unistd::access(&folder, nix::unistd::AccessFlags::W_OK).map_err(|error| error.desc().to_owned())
@@ -54,7 +54,7 @@ pub(crate) fn variables(folder: &Path) -> Vec<Value> {
 pub(crate) const MAKE: &str = "mkdir -p \"$TRAINYARD_OUTPUT\" && ";
 
 /// What a job has written, in one line; `None` for a job without such a folder.
-pub(crate) fn of(job: &Value) -> Option<String> {
+pub fn written(job: &Value) -> Option<String> {
     let folder = Path::new(object::annotation(job, ANNOTATION)?).join(object::meta(job, "name"));
     let (mut count, mut bytes) = (0, 0);
     let mut waiting = vec![folder.clone()];
@@ -84,8 +84,8 @@ mod tests {
             std::fs::write(root.join("job").join(node).join("out"), "1234").unwrap();
         }
         let job = json!({"metadata": {"name": "job", "annotations": {ANNOTATION: root.to_string_lossy()}}});
-        assert_eq!(of(&job), Some(format!("{}/job (2 files, 8 B)", root.display())));
-        assert_eq!(of(&json!({"metadata": {"name": "job"}})), None);
+        assert_eq!(written(&job), Some(format!("{}/job (2 files, 8 B)", root.display())));
+        assert_eq!(written(&json!({"metadata": {"name": "job"}})), None);
         let told = variables(Path::new("/a/$b"));
         assert_eq!(told[2]["value"], "/a/$$b/$(TRAINYARD_JOB)/node-$(TRAINYARD_NODE)");
         std::fs::remove_dir_all(root).unwrap();

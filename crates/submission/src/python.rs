@@ -290,7 +290,7 @@ fn changed(path: &Path) -> i64 {
 }
 
 /// Where a user's programs keep what they can find out again; `None` for somebody without a home.
-pub(crate) fn cache_folder() -> Option<PathBuf> {
+pub fn cache_folder() -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let given = std::env::var_os("XDG_CACHE_HOME").and_then(absolute);
     given.or_else(|| Some(std::env::home_dir()?.join(".cache"))).map(|cache| cache.join("trainyard"))

@@ -1,13 +1,13 @@
 //! Says how the machine enforces the limits that flags ask for.
 
-use crate::args::RunArgs;
+use crate::spec::Spec;
 use api::node::{Enforced, LIMITS, Limited};
 use api::object::{annotation, meta};
 use serde_json::Value;
 
 /// How `--memory` and `--cpus` are enforced by these nodes, in one line; `None` where neither is given, or no node says.
-pub(super) fn line(args: &RunArgs, nodes: &[Value]) -> Option<String> {
-    if args.memory.is_none() && args.cpus.is_none() {
+pub(super) fn line(spec: &Spec, nodes: &[Value]) -> Option<String> {
+    if spec.memory.is_none() && spec.cpus.is_none() {
         return None;
     }
     let known = nodes.iter().filter_map(|node| Some((node, Limited::parse(annotation(node, LIMITS)?)?)));
@@ -20,7 +20,7 @@ pub(super) fn line(args: &RunArgs, nodes: &[Value]) -> Option<String> {
         [_] => "this machine".to_owned(),
         _ => format!("node {}", meta(node, "name")),
     };
-    let flags = [("--memory", "memory", &args.memory, limited.memory), ("--cpus", "cpu", &args.cpus, limited.cpu)];
+    let flags = [("--memory", "memory", &spec.memory, limited.memory), ("--cpus", "cpu", &spec.cpus, limited.cpu)];
     let flags: Vec<_> = flags
         .into_iter()
         .filter_map(|(flag, controller, value, enforced)| {
@@ -50,20 +50,12 @@ pub(super) fn line(args: &RunArgs, nodes: &[Value]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
     use serde_json::json;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        run: RunArgs,
-    }
-
     fn said(flags: &[&str], nodes: &[&str]) -> Option<String> {
-        let args = Line::try_parse_from(["run"].iter().chain(flags).chain(&["x.py"])).unwrap().run;
         let node =
             |(at, text): (usize, &&str)| json!({"metadata": {"name": format!("n{at}"), "annotations": {LIMITS: text}}});
-        line(&args, &nodes.iter().enumerate().map(node).collect::<Vec<_>>())
+        line(&Spec::of_words(flags), &nodes.iter().enumerate().map(node).collect::<Vec<_>>())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Compares what a job's pods ask for with what the nodes have in all: whether the pods could ever run.
 
-use crate::args::RunArgs;
+use crate::spec::Spec;
 use api::object;
 use api::quantity::Quantity;
 use api::trainer::names::NODE;
@@ -18,12 +18,12 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// Of the flags, and of the runtime's trainer where they say nothing.
-    pub(super) fn of(args: &RunArgs, runtime: &Value, step: &str) -> Self {
-        let nodes = args.nodes.map(i64::from);
+    pub(super) fn of(spec: &Spec, runtime: &Value, step: &str) -> Self {
+        let nodes = spec.nodes.map(i64::from);
         let nodes = nodes.or_else(|| runtime["spec"]["mlPolicy"]["numNodes"].as_i64()).unwrap_or(1);
         let mut each = BTreeMap::new();
-        let gpus = args.gpus.map(|gpus| gpus.to_string());
-        let flags = [("cpu", "--cpus", &args.cpus), ("memory", "--memory", &args.memory), (GPU, "--gpus", &gpus)];
+        let gpus = spec.gpus.map(|gpus| gpus.to_string());
+        let flags = [("cpu", "--cpus", &spec.cpus), ("memory", "--memory", &spec.memory), (GPU, "--gpus", &gpus)];
         let flagged = flags.iter().any(|(_, _, value)| value.is_some());
         for (resource, flag, value) in flags {
             if let Some(amount) = value.as_ref().and_then(|value| Quantity::parse(value).ok()) {
@@ -121,15 +121,10 @@ fn times(held: Quantity, amount: Quantity) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use clap::Parser;
     use serde_json::json;
 
     fn told(words: &[&str], runtime: &Value, nodes: &[Value], machine: bool) -> String {
-        let Command::Run(args) = Cli::parse_from([&["trainyard", "run"], words, &["t.py"]].concat()).command else {
-            panic!("{words:?}")
-        };
-        Wanted::of(&args, runtime, "node").fault(nodes, machine).unwrap_or_default()
+        Wanted::of(&Spec::of_words(words), runtime, "node").fault(nodes, machine).unwrap_or_default()
     }
 
     fn node(allocatable: Value) -> Value {

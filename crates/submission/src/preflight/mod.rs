@@ -1,24 +1,25 @@
-//! The checks of `run` before it creates anything: flags, names, the Python that the job will use, the script, the runtime, and whether the
+//! The checks before anything is created: flags, names, the Python that the job will use, the script, the runtime, and whether the
 //! nodes could ever hold the pods. A job that cannot run is refused with one line that names the flag and the value.
 //!
-//! The interpreter and the server are asked at the same time: [`Preflight::begin`] starts the interpreter, [`Preflight::ready`] judges.
+//! The interpreter and the server are asked at the same time: [`Submission::begin`] starts the interpreter, [`Submission::ready`] judges.
 //! What cannot be known (missing rights, the images of a cluster) is not checked.
 
 mod fit;
-mod flags;
+pub(crate) mod flags;
 mod limits;
 mod verdict;
 
-use crate::args::RunArgs;
-use crate::code::{Code, PLAIN, Start};
-use crate::launcher::{Launcher, Setting};
-use crate::manifest::steps;
+use crate::Tell;
+use crate::code::{Code, Start};
+use crate::launcher::Launcher;
 use crate::python::{self, Answer, Question};
-use api::near::did_you_mean;
+use crate::runtime::{DEFAULT, PLAIN, Runtime};
+use crate::setting::Setting;
+use crate::spec::Spec;
+use crate::{results, warm};
 use api::object;
-use api::trainer::names::LABEL_FRAMEWORK;
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, Kind, value};
+use client::{ClientError, Cluster, Home, Kind, value};
 use fit::Wanted;
 use jiff::Timestamp;
 use kube::api::ListParams;
@@ -29,16 +30,14 @@ use tokio::task::JoinHandle;
 use verdict::Python;
 use view::state::{Phase, age};
 
-/// The runtime of scripts whose user names none.
-const DEFAULT_RUNTIME: &str = "torch-distributed";
 /// How long a cluster's nodes may take to be listed; there may be thousands.
 const NODES_MAX: Duration = Duration::from_millis(600);
 
-/// A look in progress.
-pub(crate) struct Preflight<'a> {
-    args: &'a RunArgs,
-    code: &'a Code,
-    setting: &'a Setting,
+/// A submission that is being looked at; nothing has been created yet.
+pub struct Submission {
+    spec: Spec,
+    code: Code,
+    setting: Setting,
     asked: Option<Asked>,
 }
 
@@ -48,35 +47,38 @@ struct Asked {
     answer: JoinHandle<Result<Answer, String>>,
 }
 
-/// What the job is made with.
-pub(crate) struct Ready {
-    pub runtime: Value,
-    pub kind: &'static str,
+/// A submission that can run, as far as can be known.
+pub struct Ready {
+    pub spec: Spec,
+    pub(crate) code: Code,
+    pub(crate) setting: Setting,
+    pub(crate) runtime: Runtime,
+    /// The ranks are forked from a process that waits with torch.
+    pub(crate) warm: bool,
 }
 
-impl<'a> Preflight<'a> {
+impl Submission {
     /// Looks at the flags and starts to ask the interpreter. `here`: pods are processes of this machine.
     ///
-    /// Errors: `Usage` for flags that cannot be meant so.
-    pub(crate) fn begin(
-        args: &'a RunArgs,
-        code: &'a Code,
-        setting: &'a Setting,
-        here: bool,
-    ) -> Result<Self, ClientError> {
-        let mut look = Self { args, code, setting, asked: None };
-        if args.no_checks {
+    /// Errors: `Usage` for flags that cannot be meant so, or are for another place.
+    pub fn begin(spec: Spec, code: Code, here: bool) -> Result<Self, ClientError> {
+        if !here && let Some(fault) = flags::only_here(&spec) {
+            return Err(ClientError::Usage(ErrorCode::FlagOfOtherPlace, fault));
+        }
+        let setting = Setting::of(&spec, &code, flags::variables(&spec.env)?)?;
+        let mut look = Self { spec, code, setting, asked: None };
+        if look.spec.no_checks {
             return Ok(look);
         }
-        if let Some(fault) = flags::fault(args) {
+        if let Some(fault) = flags::fault(&look.spec) {
             return Err(ClientError::Usage(ErrorCode::FlagRefused, fault));
         }
         if here {
-            verdict::readable(code, setting, None)?;
+            verdict::readable(&look.code, &look.setting, None)?;
         }
-        if here && code.start == Start::Python {
+        if here && look.code.start == Start::Python {
             // only a runtime of another's making is not known by its name
-            let name = args.runtime.as_deref().unwrap_or(DEFAULT_RUNTIME);
+            let name = look.spec.runtime.as_deref().unwrap_or(DEFAULT);
             let framework = if name.starts_with("torch") { "torch" } else { name };
             look.ask(Launcher::of(framework))?;
         }
@@ -85,7 +87,7 @@ impl<'a> Preflight<'a> {
 
     /// Asks the interpreter that this launcher would use, unless it has been asked already.
     fn ask(&mut self, launcher: Launcher) -> Result<(), ClientError> {
-        let interpreter = verdict::interpreter(launcher, self.setting)?;
+        let interpreter = verdict::interpreter(launcher, &self.setting)?;
         if self.asked.as_ref().is_some_and(|asked| asked.interpreter == interpreter) {
             return Ok(());
         }
@@ -109,12 +111,10 @@ impl<'a> Preflight<'a> {
     }
 
     /// Judges what can be judged before a control plane is started for it.
-    pub(crate) async fn before_the_server(&mut self) -> Result<(), ClientError> {
+    pub async fn before_the_server(&mut self) -> Result<(), ClientError> {
         let Some(python) = self.answer().await? else { return Ok(()) };
-        if self.args.runtime.as_deref().is_none_or(|name| name == DEFAULT_RUNTIME)
-            && self.chosen(Some(&python)).0 != PLAIN
-        {
-            python.imports(Launcher::Torchrun, "torch", self.args, self.code, self.setting)?;
+        if self.spec.runtime.as_deref().is_none_or(|name| name == DEFAULT) && self.chosen(Some(&python)).0 != PLAIN {
+            python.imports(Launcher::Torchrun, "torch", &self.spec, &self.code, &self.setting)?;
         }
         self.asked = Some(Asked {
             interpreter: python.interpreter,
@@ -125,7 +125,7 @@ impl<'a> Preflight<'a> {
 
     /// The runtime's name, and what there is to say about the choice where the user made none.
     fn chosen(&self, python: Option<&Python>) -> (String, Option<String>) {
-        if let Some(name) = &self.args.runtime {
+        if let Some(name) = &self.spec.runtime {
             return (name.clone(), None);
         }
         let title = self.code.title();
@@ -133,7 +133,7 @@ impl<'a> Preflight<'a> {
             return (PLAIN.to_owned(), Some(format!("{title} is not a Python file: it runs with --runtime {PLAIN}")));
         }
         match python.and_then(|python| python.lacks_torch_and_needs_none()) {
-            None => (DEFAULT_RUNTIME.to_owned(), None),
+            None => (DEFAULT.to_owned(), None),
             Some(executable) => {
                 let why = format!(
                     "{title} does not import torch, and {} does not have it: it runs with --runtime {PLAIN}",
@@ -147,55 +147,65 @@ impl<'a> Preflight<'a> {
     /// Judges the rest, with what the server knows.
     ///
     /// Errors: `Usage` for what cannot work.
-    pub(crate) async fn ready(mut self, cluster: &Cluster) -> Result<Ready, ClientError> {
+    pub async fn ready(mut self, cluster: &Cluster, tell: Tell<'_>) -> Result<Ready, ClientError> {
+        let running = || cluster.home.clone().and_then(|root| Home::at(root).running());
+        if !self.spec.metrics.is_empty() && running().is_some_and(|running| running.status_server.is_none()) {
+            return Err(ClientError::Usage(
+                ErrorCode::FlagOfOtherPlace,
+                "--metric needs the status server, and this control plane runs without it (--status-server none); restart `trainyard up` without that flag".to_owned(),
+            ));
+        }
         let python = self.answer().await?;
         let (name, note) = self.chosen(python.as_ref());
-        let (found, taken, nodes) = tokio::join!(runtime(cluster, &name), self.taken(cluster), self.machine(cluster));
-        let (runtime, kind) = found?;
-        let ready = Ready { runtime, kind };
-        if !self.args.no_checks {
-            self.judge(cluster, &ready, python, taken, &nodes).await?;
+        let (found, taken, nodes) =
+            tokio::join!(Runtime::find(cluster, &name), self.taken(cluster), self.machine(cluster));
+        let runtime = found?;
+        if !self.spec.no_checks {
+            self.judge(cluster, &runtime, python, taken, &nodes, tell).await?;
         }
-        for said in note.into_iter().chain(limits::line(self.args, &nodes)) {
-            eprintln!("{said}");
+        for said in note.into_iter().chain(limits::line(&self.spec, &nodes)) {
+            tell(&said);
         }
-        Ok(ready)
+        let Self { spec, code, setting, asked: _ } = self;
+        let warm = !spec.module && warm::starts(cluster, &spec, &setting.folder, &runtime, tell)?;
+        results::prepare(&spec)?;
+        Ok(Ready { spec, code, setting, runtime, warm })
     }
 
     async fn judge(
         &mut self,
         cluster: &Cluster,
-        ready: &Ready,
+        runtime: &Runtime,
         mut python: Option<Python>,
         taken: Option<String>,
         nodes: &[Value],
+        tell: Tell<'_>,
     ) -> Result<(), ClientError> {
         if let Some(fault) = taken {
             return Err(ClientError::Usage(ErrorCode::NameTaken, fault));
         }
-        let framework = object::label(&ready.runtime, LABEL_FRAMEWORK).unwrap_or_default();
+        let framework = runtime.framework();
         let launcher = Launcher::of(framework);
         if cluster.local {
-            verdict::readable(self.code, self.setting, cluster.pods_user)?;
+            verdict::readable(&self.code, &self.setting, cluster.pods_user)?;
             if self.code.start == Start::Python {
                 let asked = python.as_ref().map(|python| python.interpreter.clone());
-                if asked != Some(verdict::interpreter(launcher, self.setting)?) {
+                if asked != Some(verdict::interpreter(launcher, &self.setting)?) {
                     self.ask(launcher)?;
                     python = self.answer().await?;
                 }
             }
             if let Some(python) = &python {
-                python.imports(launcher, framework, self.args, self.code, self.setting)?;
+                python.imports(launcher, framework, &self.spec, &self.code, &self.setting)?;
             }
-            let name = object::meta(&ready.runtime, "name");
-            verdict::programs(launcher, name, self.code, self.setting)?;
+            verdict::programs(launcher, runtime.name(), &self.code, &self.setting)?;
         }
-        self.fits(cluster, ready, nodes).await
+        self.fits(cluster, runtime, nodes, tell).await
     }
 
     /// Why the job cannot have its name.
     async fn taken(&self, cluster: &Cluster) -> Option<String> {
-        let name = self.args.name.as_deref().filter(|_| !self.args.no_checks)?;
+        let name = self.spec.name.as_deref().filter(|_| !self.spec.no_checks)?;
         // a user who may not look gets the error when the job is created
         let job = cluster.find(Kind::TrainJob, name).await.ok().flatten()?;
         let flags = &cluster.flags;
@@ -214,17 +224,23 @@ impl<'a> Preflight<'a> {
 
     /// This machine's node.
     async fn machine(&self, cluster: &Cluster) -> Vec<Value> {
-        if !cluster.local || self.args.no_checks {
+        if !cluster.local || self.spec.no_checks {
             return Vec::new();
         }
         nodes(cluster).await
     }
 
     /// Refuses what this machine can never run, and what no name is left for. A cluster may grow, so there it is only said.
-    async fn fits(&self, cluster: &Cluster, ready: &Ready, machine: &[Value]) -> Result<(), ClientError> {
-        for step in steps(&ready.runtime) {
-            let wanted = Wanted::of(self.args, &ready.runtime, &step);
-            let name = self.args.name.as_deref();
+    async fn fits(
+        &self,
+        cluster: &Cluster,
+        runtime: &Runtime,
+        machine: &[Value],
+        tell: Tell<'_>,
+    ) -> Result<(), ClientError> {
+        for step in runtime.steps() {
+            let wanted = Wanted::of(&self.spec, &runtime.object, &step);
+            let name = self.spec.name.as_deref();
             if let Some(fault) = name.and_then(|name| flags::pod_name_fault(name, &step, wanted.nodes)) {
                 return Err(ClientError::Usage(ErrorCode::FlagRefused, fault));
             }
@@ -236,7 +252,7 @@ impl<'a> Preflight<'a> {
                 && let Ok(nodes) = tokio::time::timeout(NODES_MAX, nodes(cluster)).await
                 && let Some(fault) = wanted.fault(&nodes, false)
             {
-                eprintln!("warning: {fault}; it waits until the cluster has grown");
+                tell(&format!("warning: {fault}; it waits until the cluster has grown"));
             }
         }
         Ok(())
@@ -247,29 +263,6 @@ impl<'a> Preflight<'a> {
 async fn nodes(cluster: &Cluster) -> Vec<Value> {
     let listed = cluster.api_all(Kind::Node).list(&ListParams::default()).await;
     listed.map(|nodes| nodes.items.iter().map(value).collect()).unwrap_or_default()
-}
-
-/// The runtime that the flag names, the namespace's before the cluster's, with its kind.
-async fn runtime(cluster: &Cluster, name: &str) -> Result<(Value, &'static str), ClientError> {
-    let (own, shared) = tokio::join!(
-        cluster.find(Kind::TrainingRuntime, name),
-        cluster.find_shared(Kind::ClusterTrainingRuntime, name)
-    );
-    if let Some(found) = own? {
-        return Ok((found, "TrainingRuntime"));
-    }
-    if let Some(found) = shared? {
-        return Ok((found, "ClusterTrainingRuntime"));
-    }
-    let shared = cluster.api_all(Kind::ClusterTrainingRuntime).list(&ListParams::default()).await?;
-    let mut there: Vec<Value> = shared.items.iter().map(value).collect();
-    there.extend(cluster.list(Kind::TrainingRuntime, "").await?);
-    let meant = did_you_mean(name, there.iter().map(|runtime| object::meta(runtime, "name")));
-    let flags = &cluster.flags;
-    Err(ClientError::Usage(
-        ErrorCode::RuntimeUnknown,
-        format!("--runtime {name}: there is no such runtime{meant}\n  see which there are: trainyard runtimes{flags}"),
-    ))
 }
 
 /// A path for a shell.

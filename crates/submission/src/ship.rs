@@ -217,7 +217,7 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> ClientError {
     move |source| ClientError::Io { doing: "read", path: path.to_owned(), source }
 }
 
-pub(crate) fn files(count: usize) -> String {
+pub fn files(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 

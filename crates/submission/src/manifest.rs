@@ -1,17 +1,17 @@
-//! The TrainJob that `run` makes of a script and flags.
+//! The TrainJob of a submission.
 
-use crate::args::RunArgs;
-use crate::code::{Code, PLAIN};
-use crate::launcher::{Launcher, Setting};
+use crate::code::stem;
+use crate::launcher::Launcher;
 use crate::preflight::Ready;
 use crate::results;
+use crate::runtime::PLAIN;
 use crate::ship::MOUNT;
 use api::object;
 use api::trainer::API_VERSION;
 use api::trainer::annotations::{FAILURE_POLICY, METRICS, RETRIES, RETRY_BACKOFF};
-use api::trainer::names::{LABEL_ANCESTOR, LABEL_FRAMEWORK, LABEL_JOBSET_NAME, NODE, RANK_FIELD_PATH, TRAINER_PORT};
+use api::trainer::names::{LABEL_JOBSET_NAME, NODE, RANK_FIELD_PATH, TRAINER_PORT};
 use serde_json::{Map, Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Name of the pods' volume with the code that was sent.
 pub(crate) const VOLUME: &str = "trainyard-code";
@@ -23,9 +23,6 @@ const WARM: &str = "trainyard-warm";
 
 /// Wait before the first retry of `--retries`; doubled before each further one.
 const FIRST_RETRY_AFTER: &str = "1s";
-
-/// How long a generated name's stem may be: the API server adds five characters, and pods' host names must fit in 63.
-const STEM_MAX: usize = 30;
 
 /// Where the pods find the code.
 #[derive(Debug)]
@@ -45,35 +42,11 @@ pub(crate) enum Pods {
     Image,
 }
 
-/// What a job is made of.
-#[derive(Clone, Copy)]
-pub(crate) struct Draft<'a> {
-    pub args: &'a RunArgs,
-    pub code: &'a Code,
-    pub setting: &'a Setting,
-    pub ready: &'a Ready,
-    /// The ranks are forked from a process that waits with torch.
-    pub warm: bool,
-}
-
-/// The steps of a runtime that run the user's code (in containers called `node`), by the names of its
-/// replicated jobs; of MPI's the launcher and the nodes.
-pub(crate) fn steps(runtime: &Value) -> Vec<String> {
-    let jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"].as_array();
-    let runs_code = |job: &&Value| {
-        let ancestor = job["template"]["metadata"]["labels"][LABEL_ANCESTOR].as_str().unwrap_or_default();
-        let containers = job["template"]["spec"]["template"]["spec"]["containers"].as_array();
-        !ancestor.ends_with("-initializer") && containers.into_iter().flatten().any(|c| c["name"] == NODE)
-    };
-    jobs.into_iter().flatten().filter(runs_code).map(|job| object::text(job, "name").to_owned()).collect()
-}
-
 /// What a framework's plugin would say, for processes without one: their rank, how many there are, and the address of the first.
-fn ranks(draft: Draft<'_>) -> Vec<Value> {
-    let Draft { args, ready, .. } = draft;
-    let nodes =
-        args.nodes.map(i64::from).or_else(|| ready.runtime["spec"]["mlPolicy"]["numNodes"].as_i64()).unwrap_or(1);
-    let step = steps(&ready.runtime).pop().unwrap_or_else(|| NODE.to_owned());
+fn ranks(ready: &Ready) -> Vec<Value> {
+    let Ready { spec, runtime, .. } = ready;
+    let nodes = spec.nodes.map(i64::from).or_else(|| runtime.nodes()).unwrap_or(1);
+    let step = runtime.steps().pop().unwrap_or_else(|| NODE.to_owned());
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
     vec![
         json!({"name": "TRAINYARD_JOB", "valueFrom": field(&format!("metadata.labels['{LABEL_JOBSET_NAME}']"))}),
@@ -84,9 +57,9 @@ fn ranks(draft: Draft<'_>) -> Vec<Value> {
     ]
 }
 
-pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
-    let Draft { args, code, setting, ready, warm } = draft;
-    let framework = object::label(&ready.runtime, LABEL_FRAMEWORK).unwrap_or_default();
+pub(crate) fn manifest(ready: &Ready, pods: &Pods) -> Value {
+    let Ready { spec, code, setting, runtime, warm } = ready;
+    let framework = runtime.framework();
     let mut env: Vec<Value> = Vec::new();
     let mut add = |name: &str, value: &str| {
         if !setting.given.iter().any(|(given, _)| given == name) {
@@ -99,7 +72,7 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     }
     // lines as they are printed, not when a buffer is full
     add("PYTHONUNBUFFERED", "1");
-    if framework.starts_with("torch") && args.nproc_per_node.is_some_and(|n| n > 1) {
+    if framework.starts_with("torch") && spec.nproc_per_node.is_some_and(|n| n > 1) {
         // torchrun marks each line with its local rank, from which the rank is shown
         add("PET_TEE", "3");
     }
@@ -109,12 +82,12 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     }
     if framework == PLAIN {
         env.extend(
-            ranks(draft)
+            ranks(ready)
                 .into_iter()
                 .filter(|variable| !setting.given.iter().any(|(given, _)| variable["name"] == given.as_str())),
         );
     }
-    let output = results::folder(args).filter(|_| here);
+    let output = results::folder(spec).filter(|_| here);
     if let Some(folder) = &output {
         let known = |name: &Value| env.iter().any(|variable| variable["name"] == *name);
         let more: Vec<Value> = results::variables(folder).into_iter().filter(|v| !known(&v["name"])).collect();
@@ -136,8 +109,8 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
         words.pop();
         words.extend(["-m".to_owned(), module.clone()]);
     }
-    words.extend(args.script_args().iter().cloned());
-    if warm {
+    words.extend(spec.arguments.iter().cloned());
+    if *warm {
         words.insert(0, WARM.to_owned());
     }
     let command = match &directory {
@@ -150,18 +123,18 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     };
 
     let mut trainer = json!({"command": command, "args": words, "env": env});
-    if let Some(image) = &args.image {
+    if let Some(image) = &spec.image {
         trainer["image"] = image.as_str().into();
     }
-    if let Some(nodes) = args.nodes {
+    if let Some(nodes) = spec.nodes {
         trainer["numNodes"] = nodes.into();
     }
-    if let Some(processes) = args.nproc_per_node {
+    if let Some(processes) = spec.nproc_per_node {
         trainer["numProcPerNode"] = processes.into();
     }
     let mut resources = Map::new();
-    let gpus = args.gpus.map(|gpus| gpus.to_string());
-    for (name, quantity) in [("cpu", &args.cpus), ("memory", &args.memory), ("nvidia.com/gpu", &gpus)] {
+    let gpus = spec.gpus.map(|gpus| gpus.to_string());
+    for (name, quantity) in [("cpu", &spec.cpus), ("memory", &spec.memory), ("nvidia.com/gpu", &gpus)] {
         if let Some(quantity) = quantity {
             resources.insert(name.to_owned(), quantity.clone().into());
         }
@@ -169,25 +142,25 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     if !resources.is_empty() {
         trainer["resourcesPerNode"] = json!({"requests": resources, "limits": resources});
     }
-    let metadata = match &args.name {
+    let metadata = match &spec.name {
         Some(name) => json!({"name": name}),
         None => json!({"generateName": format!("{}-", stem(&code.named))}),
     };
     let mut job = json!({
         "apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata,
-        "spec": {"runtimeRef": {"name": object::meta(&ready.runtime, "name"), "kind": ready.kind}, "trainer": trainer},
+        "spec": {"runtimeRef": {"name": runtime.name(), "kind": runtime.kind}, "trainer": trainer},
     });
     let mut annotations = Map::new();
     // A script that fails will fail again: nothing is restarted that was not asked for.
     annotations.insert(FAILURE_POLICY.to_owned(), "fail-fast".into());
-    if let Some(retries) = args.retries.filter(|retries| *retries > 0) {
+    if let Some(retries) = spec.retries.filter(|retries| *retries > 0) {
         annotations.insert(RETRIES.to_owned(), retries.to_string().into());
         annotations.insert(RETRY_BACKOFF.to_owned(), FIRST_RETRY_AFTER.into());
     }
-    if !args.metrics.is_empty() {
-        annotations.insert(METRICS.to_owned(), args.metrics.join("\n").into());
+    if !spec.metrics.is_empty() {
+        annotations.insert(METRICS.to_owned(), spec.metrics.join("\n").into());
     }
-    if let Some(timeout) = args.timeout {
+    if let Some(timeout) = spec.timeout {
         // The deadline counts from the creation, whose time has lost its fraction of a second.
         let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
         job["spec"]["activeDeadlineSeconds"] = seconds.saturating_add(1).min(i64::MAX as u64).into();
@@ -223,31 +196,15 @@ pub(crate) fn manifest(draft: Draft<'_>, pods: &Pods) -> Value {
     job
 }
 
-/// A name from the script's file name: lower case, digits and dashes, beginning with a letter.
-pub(crate) fn stem(script: &Path) -> String {
-    let stem = script.file_stem().map(|s| s.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let mut name: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    name = name.trim_matches('-').to_owned();
-    if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
-        name.insert_str(0, "job-");
-    }
-    name.truncate(STEM_MAX);
-    name.trim_end_matches('-').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use crate::code::Start;
-    use clap::Parser;
-
-    fn run_args(words: &[&str]) -> RunArgs {
-        match Cli::parse_from([&["trainyard", "run"], words].concat()).command {
-            Command::Run(args) => *args,
-            other => panic!("{other:?}"),
-        }
-    }
+    use crate::code::{Code, Start};
+    use crate::runtime::Runtime;
+    use crate::setting::Setting;
+    use crate::spec::Spec;
+    use api::trainer::names::{LABEL_ANCESTOR, LABEL_FRAMEWORK};
+    use std::path::Path;
 
     fn code(script: &str, folder: Option<&str>) -> Code {
         Code {
@@ -259,31 +216,35 @@ mod tests {
         }
     }
 
-    fn job(args: &RunArgs, code: &Code, pods: &Pods, runtime: &Value, kind: &'static str) -> Value {
-        let given = args.env.iter().filter_map(|flag| flag.split_once('='));
-        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let setting = Setting::of(args, code, given).unwrap();
-        manifest(
-            Draft { args, code, setting: &setting, ready: &Ready { runtime: runtime.clone(), kind }, warm: false },
-            pods,
-        )
+    fn steps_of(runtime: &Value) -> Vec<String> {
+        Runtime { object: runtime.clone(), kind: "TrainingRuntime" }.steps()
     }
 
-    #[test]
-    fn names_come_from_the_script() {
-        let cases = [("train.py", "train"), ("/a/My_Model v2.py", "my-model-v2"), ("0.py", "job-0"), ("é.py", "job")];
-        for (script, name) in cases {
-            assert_eq!(stem(Path::new(script)), name, "{script}");
-        }
-        assert!(stem(Path::new(&format!("{}.py", "x".repeat(80)))).len() <= STEM_MAX);
+    fn job(spec: &Spec, code: &Code, pods: &Pods, runtime: &Value, kind: &'static str) -> Value {
+        let given = spec.env.iter().filter_map(|flag| flag.split_once('='));
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let setting = Setting::of(spec, code, given).unwrap();
+        let runtime = Runtime { object: runtime.clone(), kind };
+        manifest(&Ready { spec: spec.clone(), code: code.clone(), setting, runtime, warm: false }, pods)
     }
 
     #[test]
     fn flags_become_the_job() {
-        let args =
-            run_args(&["--nodes", "2", "--nproc-per-node", "2", "--gpus", "1", "-e", "A=b=c", "t.py", "--lr", "1"]);
+        let spec = Spec::of_words(&[
+            "--nodes",
+            "2",
+            "--nproc-per-node",
+            "2",
+            "--gpus",
+            "1",
+            "-e",
+            "A=b=c",
+            "t.py",
+            "--lr",
+            "1",
+        ]);
         let runtime = json!({"metadata": {"labels": {"trainer.kubeflow.org/framework": "torch"}}});
-        let job = job(&args, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
+        let job = job(&spec, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
         let trainer = &job["spec"]["trainer"];
         assert_eq!(trainer["numNodes"], 2);
         assert_eq!(trainer["numProcPerNode"], 2);
@@ -298,9 +259,9 @@ mod tests {
 
     #[test]
     fn every_rank_of_mpi_gets_the_variables() {
-        let args = run_args(&["-e", "A=b", "-e", "OMPI_MCA_btl=self", "t.py"]);
+        let spec = Spec::of_words(&["-e", "A=b", "-e", "OMPI_MCA_btl=self", "t.py"]);
         let runtime = json!({"metadata": {"labels": {"trainer.kubeflow.org/framework": "mlx"}}});
-        let job = job(&args, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
+        let job = job(&spec, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
         let words = job["spec"]["trainer"]["args"].as_array().unwrap();
         let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
         assert_eq!(words[1..5], ["mpirun", "--hostfile", "/etc/mpi/hostfile", "--tag-output"]);
@@ -312,12 +273,12 @@ mod tests {
 
     #[test]
     fn without_a_framework_processes_are_told_their_ranks() {
-        let args = run_args(&["--nodes", "3", "--runtime", "plain", "-e", "MASTER_PORT=1234", "t.py"]);
+        let spec = Spec::of_words(&["--nodes", "3", "--runtime", "plain", "-e", "MASTER_PORT=1234", "t.py"]);
         let steps =
             json!([{"name": "work", "template": {"spec": {"template": {"spec": {"containers": [{"name": NODE}]}}}}}]);
         let runtime = json!({"metadata": {"name": "plain", "labels": {LABEL_FRAMEWORK: "plain"}},
             "spec": {"template": {"spec": {"replicatedJobs": steps}}}});
-        let job = job(&args, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
+        let job = job(&spec, &code("/w/t.py", None), &Pods::Here, &runtime, "ClusterTrainingRuntime");
         let env = job["spec"]["trainer"]["env"].as_array().unwrap();
         let of = |name: &str| env.iter().filter(|variable| variable["name"] == name).collect::<Vec<_>>();
         assert_eq!(of("RANK")[0]["valueFrom"]["fieldRef"]["fieldPath"], RANK_FIELD_PATH);
@@ -337,14 +298,14 @@ mod tests {
         let jobs = [step("dataset-initializer", "dataset-initializer"), step("node", ""), step("launcher", "trainer")];
         let runtime = json!({"metadata": {"labels": {LABEL_FRAMEWORK: "torch"}},
             "spec": {"template": {"spec": {"replicatedJobs": jobs}}}});
-        assert_eq!(steps(&runtime), ["node", "launcher"]);
+        assert_eq!(steps_of(&runtime), ["node", "launcher"]);
         let pods = |script: &str| Pods::Elsewhere {
             script: script.into(),
             volume: json!({"name": VOLUME}),
-            steps: steps(&runtime),
+            steps: steps_of(&runtime),
         };
-        let args = run_args(&["--image", "mine:1", "-e", "A=b", "train.py", "--lr", "1"]);
-        let of = |code: &Code, pods: &Pods| job(&args, code, pods, &runtime, "TrainingRuntime");
+        let spec = Spec::of_words(&["--image", "mine:1", "-e", "A=b", "train.py", "--lr", "1"]);
+        let of = |code: &Code, pods: &Pods| job(&spec, code, pods, &runtime, "TrainingRuntime");
         let alone = of(&code("/w/train.py", None), &pods("/mnt/trainyard/train.py"));
         let trainer = &alone["spec"]["trainer"];
         assert_eq!(trainer["command"], json!(["torchrun"]));

@@ -1,9 +1,9 @@
-//! The interpreter that the flags of `run` choose: `--python`, `--venv`, `--uv`.
+//! The interpreter that a submission chooses (`--python`, `--venv`, `--uv`), and the environment with it.
 
-use crate::args::RunArgs;
 use crate::code::{Code, Start};
-use crate::launcher::Setting;
 use crate::python::{Found, find};
+use crate::setting::{INHERITED, Setting};
+use crate::spec::Spec;
 use client::ClientError;
 use client::codes::ErrorCode;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,26 @@ const SCRIPT_METADATA: &str = "# /// script";
 /// What an interpreter is asked for.
 const WHERE: &str = "import sys; print(sys.executable)";
 
+impl Setting {
+    /// The caller's, with what flags say. `given`: the variables of `--env`.
+    ///
+    /// Errors: flags name an interpreter that is not there.
+    pub(crate) fn of(spec: &Spec, code: &Code, given: Vec<(String, String)>) -> Result<Self, ClientError> {
+        let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
+        let mut setting = Self { inherited: inherited.collect(), given, python: None, folder: code.directory() };
+        if let Some(python) = interpreter(spec, code, &setting)? {
+            setting.take(python);
+        }
+        Ok(setting)
+    }
+}
+
 /// The interpreter's path; `None` without such a flag.
 ///
 /// Errors: it is not there, or uv is not, or uv cannot make the project's environment.
-pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Result<Option<PathBuf>, ClientError> {
+fn interpreter(spec: &Spec, code: &Code, setting: &Setting) -> Result<Option<PathBuf>, ClientError> {
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    if let Some(folder) = &args.venv {
+    if let Some(folder) = &spec.venv {
         // the folder itself, without `..`; its python is a link that must stay one
         let root = here.join(folder);
         let python = root.canonicalize().unwrap_or(root).join("bin/python");
@@ -41,7 +55,7 @@ pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Res
             )),
         };
     }
-    if let Some(python) = &args.python {
+    if let Some(python) = &spec.python {
         let name = python.to_string_lossy();
         return match find(&name, &setting.path(), &here) {
             Found::At(path) => Ok(Some(path)),
@@ -57,7 +71,7 @@ pub(crate) fn interpreter(args: &RunArgs, code: &Code, setting: &Setting) -> Res
             }
         };
     }
-    if args.uv { uv(code, setting).map(Some) } else { Ok(None) }
+    if spec.uv { uv(code, setting).map(Some) } else { Ok(None) }
 }
 
 /// The interpreter of the environment in which `uv run` would run the script: the project's, or the script's own (PEP 723). uv
