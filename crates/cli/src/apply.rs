@@ -1,10 +1,10 @@
 //! `apply -f`: creates or changes the objects of a manifest by server-side apply, as `kubectl apply --server-side` does.
 
-use crate::args::{ApplyArgs, Format};
 use crate::{exit, output};
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, value};
+use grammar::{ApplyArgs, Format};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};

@@ -1,6 +1,5 @@
 //! `delete`, `suspend` and `resume`, of jobs of all kinds.
 
-use crate::args::{DeleteArgs, Format, ResumeArgs, SuspendArgs};
 use crate::ending::{Ending, wait_for_pods};
 use crate::jobs::until;
 use crate::{consent, exit, output};
@@ -9,6 +8,7 @@ use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
 use facts::Subject;
+use grammar::{DeleteArgs, Format, ResumeArgs, SuspendArgs};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};

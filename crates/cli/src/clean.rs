@@ -4,11 +4,11 @@
 //! Only the control plane knows which jobs are gone, so their leftovers are listed only while it answers. Items in use are never listed:
 //! a repository that a launch has locked, a connection or a process whose owner runs.
 
-use crate::args::{CleanArgs, Format, Global};
 use crate::{consent, exit, output};
 use api::object;
 use api::sky::keys;
 use client::{Choice, ClientError, Cluster, Home};
+use grammar::{CleanArgs, Format, Global};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};

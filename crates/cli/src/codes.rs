@@ -1,9 +1,9 @@
 //! `explain CODE` and `explain --list`: prints the catalogue of error codes.
 
-use crate::args::Format;
 use crate::{exit, output};
 use client::ClientError;
 use client::codes::{Entry, ErrorCode, entries};
+use grammar::Format;
 use serde_json::json;
 
 /// `trainyard explain TY0101`: prints the page of a code. The word of a reason will do, too.

@@ -1,26 +1,23 @@
 //! Completion in shells: commands, flags and error codes from this binary; names of jobs, runtimes and namespaces from the server.
 //!
 //! The shell calls this binary at each Tab (`clap_complete`'s engine), so completion always fits the binary. A shell must not wait or be
-//! written to: if the server does not answer within [`PATIENCE`], no names are offered, without a message.
+//! written to: if the server does not answer soon, no names are offered, without a message.
 
-use crate::args::{Cli, Global, Shell};
+use crate::choice;
 use crate::exit;
 use crate::plugin;
-use crate::sky::tree;
+use crate::sky::names::with_names as sky_names;
+use crate::soon::soon;
 use clap::{Arg, CommandFactory};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
 use client::{ClientError, Cluster, Kind, codes};
+use grammar::{Cli, Global, Shell};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::time::Duration;
 
 /// The variable by which the shell asks. One of our own: a `COMPLETE` of somebody else's must not silence us.
 const VARIABLE: &str = "TRAINYARD_COMPLETE";
-/// How long a server has to tell names, so that all is done in 200 ms.
-const PATIENCE: Duration = Duration::from_millis(150);
-
 /// Zsh reads the file at the first Tab, as the body of `_trainyard`: that Tab is answered, too.
 const ZSH_AUTOLOADED: &str = "
 if [ \"$funcstack[1]\" = \"_trainyard\" ]; then
@@ -88,7 +85,7 @@ pub(crate) fn print(wanted: Shell) -> Result<u8, ClientError> {
 
 /// The command line with a source of names for each argument that takes one.
 fn command() -> clap::Command {
-    let all = named(Cli::command()).mut_subcommand("sky", tree::in_place_of);
+    let all = named(Cli::command()).mut_subcommand("sky", |stub| grammar::sky::in_place_of(stub, &sky_names));
     // the options of all commands are not options of sky's
     let is_sky = std::env::args().skip_while(|word| word != "--").nth(2).is_some_and(|word| word == "sky");
     if is_sky { all.mut_args(|arg| arg.global(false)) } else { all }
@@ -123,21 +120,9 @@ fn names(kinds: &'static [Kind]) -> Vec<CompletionCandidate> {
     names.into_iter().flatten().map(CompletionCandidate::new).collect()
 }
 
-/// What is asked of a server, if it answers within [`PATIENCE`].
-pub(crate) fn soon<T: Send + 'static, F: Future<Output = T>>(asked: impl FnOnce() -> F + Send + 'static) -> Option<T> {
-    let (send, receive) = mpsc::channel();
-    // a thread of its own: credentials may come from a program, which blocks
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        // the shell that asked may be gone
-        let _ = send.send(runtime.ok().map(|runtime| runtime.block_on(asked())));
-    });
-    receive.recv_timeout(PATIENCE).ok().flatten()
-}
-
 /// Names of all kinds that may be listed.
 async fn ask(kinds: &[Kind], global: &Global) -> Vec<String> {
-    let Ok(cluster) = Cluster::existing(&global.choice()).await else { return Vec::new() };
+    let Ok(cluster) = Cluster::existing(&choice(global)).await else { return Vec::new() };
     let mut names = Vec::new();
     for kind in kinds {
         names.extend(cluster.names(*kind).await.unwrap_or_default());

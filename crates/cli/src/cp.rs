@@ -1,6 +1,5 @@
 //! `cp`: files and folders from and to the container of a running rank, as archives through `tar` in the container.
 
-use crate::args::CpArgs;
 use crate::exec::{begin, outcome, running_pod, where_the_rank_runs};
 use crate::exit;
 use api::foreign::visible_line;
@@ -8,6 +7,7 @@ use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster};
 use files::Pieces;
+use grammar::CpArgs;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::Value;
 use std::fs;

@@ -1,11 +1,11 @@
 //! `up --detach`, `down`, `status` and `kubeconfig`: starts, stops and describes the local control plane from outside.
 
-use crate::args::{DownArgs, Format, Global, ListArgs};
 use crate::exit;
 use crate::output;
 use client::codes::ErrorCode;
 use client::home::{Home, Running};
 use client::{Choice, ClientError, Cluster, Where};
+use grammar::{DownArgs, Format, Global, ListArgs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -149,7 +149,7 @@ pub(crate) async fn status(args: &ListArgs, global: &Global) -> Result<u8, Clien
 }
 
 /// Prints the path of the kubeconfig, for `export KUBECONFIG=$(trainyard kubeconfig)`.
-pub(crate) fn kubeconfig(global: &Global) -> Result<u8, ClientError> {
+pub fn kubeconfig(global: &Global) -> Result<u8, ClientError> {
     let home = Home::find(global.home.as_deref())?;
     if !home.kubeconfig().exists() {
         return Err(ClientError::NotRunning { home: home.root().to_owned() });

@@ -1,9 +1,9 @@
 //! `trainyard damaged`: the stored objects that were damaged and set aside, to be listed and to be chosen from.
 
-use crate::args::{DamagedArgs, Format};
 use crate::output;
 use client::ClientError;
 use client::codes::ErrorCode;
+use grammar::{DamagedArgs, Format};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -96,7 +96,7 @@ pub fn forgotten(rows: &[Row], format: Format) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Output;
+    use grammar::Output;
 
     fn row(bucket: &str, namespace: &str, name: &str) -> Row {
         let why = "its checksum is wrong".to_owned();

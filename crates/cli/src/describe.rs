@@ -1,6 +1,5 @@
 //! `describe`: everything about one job, and why it is pending or failed.
 
-use crate::args::{Format, JobArgs};
 use crate::exit;
 use crate::output;
 use crate::queue;
@@ -8,6 +7,7 @@ use api::object;
 use client::{ClientError, Cluster};
 use diagnose::{Diagnosis, Facts, Reason};
 use facts::ThisMachine;
+use grammar::{Format, JobArgs};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use submission::results;

@@ -1,11 +1,11 @@
 //! `doctor`: prints what the examination of a cluster found.
 
-use crate::args::{DoctorArgs, Format};
 use crate::exit;
 use crate::output;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster};
 use doctor::{BuiltIn, Finding, Scope, Severity, examine};
+use grammar::{DoctorArgs, Format};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! `exec` and `shell`: a command in the container of a running rank.
 
-use crate::args::{ExecArgs, ShellArgs};
 use crate::exit;
 use crate::terminal;
 use api::object;
@@ -8,6 +7,7 @@ use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind};
 use facts::{Subject, missing};
 use futures::SinkExt;
+use grammar::{ExecArgs, ShellArgs};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{Api, AttachParams, AttachedProcess, TerminalSize};

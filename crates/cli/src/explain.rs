@@ -1,12 +1,12 @@
 //! `explain JOB`: why a job waits, fails or makes no progress. `diagnose` judges, `view::explained` words it; this module prints.
 
-use crate::args::{Format, Output};
 use crate::exit;
 use crate::output;
 use api::object;
 use client::{ClientError, Cluster};
 use diagnose::{Diagnosis, Facts, PodFacts, diagnose};
 use facts::ThisMachine;
+use grammar::{Format, Output};
 use serde_json::Value;
 use view::explained::{end, json, text};
 use view::state::byte;

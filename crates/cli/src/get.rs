@@ -1,6 +1,5 @@
 //! `get`: a table of jobs of all kinds, or one job.
 
-use crate::args::{Format, GetArgs, SortBy};
 use crate::top::draw;
 use crate::{exit, output};
 use api::job_kind::JobKind;
@@ -10,6 +9,7 @@ use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
 use diagnose::{Reason, Signs};
 use facts::{Subject, ThisMachine};
+use grammar::{Format, GetArgs, SortBy};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use objects::take::{self, Take};
@@ -83,7 +83,7 @@ async fn objects(cluster: &Cluster, args: &GetArgs, format: Format) -> Result<u8
             listed => jobs.extend(listed?.items.iter().map(|object| (kind, value(object)))),
         }
     }
-    jobs.retain(|(kind, job)| args.is_meant(&beside.state(*kind, job, now)));
+    jobs.retain(|(kind, job)| is_meant(args, &beside.state(*kind, job, now)));
     match args.sort {
         SortBy::Age => jobs.sort_by_key(|(_, job)| Reverse(object::meta(job, "creationTimestamp").to_owned())),
         SortBy::Name => jobs.sort_by_key(|(_, job)| object::meta(job, "name").to_owned()),
@@ -101,15 +101,13 @@ async fn objects(cluster: &Cluster, args: &GetArgs, format: Format) -> Result<u8
     Ok(exit::OK)
 }
 
-impl GetArgs {
-    /// Whether a job in this state is asked for.
-    fn is_meant(&self, state: &str) -> bool {
-        let asked = self.state.as_deref().map(str::to_ascii_lowercase);
-        asked.is_none_or(|asked| {
-            let state = state.to_ascii_lowercase();
-            state.starts_with(&asked) || (asked == "complete" && state.starts_with("succeeded"))
-        })
-    }
+/// Whether a job in this state is asked for.
+fn is_meant(args: &GetArgs, state: &str) -> bool {
+    let asked = args.state.as_deref().map(str::to_ascii_lowercase);
+    asked.is_none_or(|asked| {
+        let state = state.to_ascii_lowercase();
+        state.starts_with(&asked) || (asked == "complete" && state.starts_with("succeeded"))
+    })
 }
 
 /// Whether all jobs are asked for, or all of a kind.
@@ -187,7 +185,7 @@ async fn table(cluster: &Cluster, args: &GetArgs) -> Result<Vec<String>, ClientE
             }
         }
     }
-    rows.retain(|row| args.is_meant(&row.state));
+    rows.retain(|row| is_meant(args, &row.state));
     if rows.is_empty() {
         return Ok(Vec::new());
     }
@@ -413,7 +411,7 @@ mod tests {
     #[test]
     fn a_state_is_chosen_by_its_first_letters_in_any_case() {
         let args = |state: &str| GetArgs { state: Some(state.to_owned()), ..GetArgs::default() };
-        assert!(args("Restarting").is_meant("Restarting (3)") && args("complete").is_meant("Succeeded"));
-        assert!(!args("running").is_meant("Pending") && GetArgs::default().is_meant("Anything"));
+        assert!(is_meant(&args("Restarting"), "Restarting (3)") && is_meant(&args("complete"), "Succeeded"));
+        assert!(!is_meant(&args("running"), "Pending") && is_meant(&GetArgs::default(), "Anything"));
     }
 }

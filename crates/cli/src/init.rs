@@ -1,9 +1,9 @@
 //! `trainyard init`: writes a commented job.yaml for a script, to start from.
 
-use crate::args::InitArgs;
 use crate::exit;
 use client::ClientError;
 use client::codes::ErrorCode;
+use grammar::InitArgs;
 use std::path::Path;
 use submission::Spec;
 use submission::template::{Template, template};

@@ -1,6 +1,5 @@
 //! `wait`, `runtimes`.
 
-use crate::args::{Format, ListArgs, WaitArgs, WaitFor};
 use crate::exit;
 use crate::follow::refused;
 use crate::output;
@@ -9,6 +8,7 @@ use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
 use futures::{StreamExt, TryStreamExt};
+use grammar::{Format, ListArgs, WaitArgs, WaitFor};
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};

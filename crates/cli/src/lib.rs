@@ -1,8 +1,8 @@
 //! The command line: flags become intent, intent becomes requests, answers are rendered.
 //!
 //! Data goes to stdout, all else to stderr; everything that prints can print JSON and YAML (`-o`); exit codes are
-//! documented in [`exit`]. `up` and the hidden `shim` are composed in the `trainyard` crate, because this one knows no
-//! server and no node: it is a client like any other.
+//! documented in [`exit`]. The commands of servers and nodes (`grammar::ServerCommand`) are composed in the `trainyard` crate, because this
+//! one knows no server and no node: it is a client like any other.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
@@ -10,7 +10,6 @@
 mod say;
 
 mod apply;
-pub mod args;
 mod change;
 mod clean;
 mod codes;
@@ -30,10 +29,8 @@ mod get;
 mod init;
 mod jobs;
 mod logs;
-mod man;
 mod metrics;
 mod mpijob;
-pub mod operator_args;
 mod output;
 pub mod plugin;
 mod queue;
@@ -42,121 +39,130 @@ mod retried;
 mod run;
 mod screen;
 pub mod sky;
+mod soon;
 mod sweep;
 mod tensorboard;
 mod terminal;
 mod top;
 mod trials;
-pub mod usage;
 mod watch;
 
 pub use ::doctor::BuiltIn;
 use api::job_kind::JobKind;
-use args::{Command, ExplainArgs, PluginArgs, PluginCommand};
 use client::codes::is_code;
-use client::{ClientError, Cluster};
+use client::{Choice, ClientError, Cluster};
 use futures::future::BoxFuture;
-use mpijob::args::{OdhArgs, OdhCommand};
+use grammar::mpi::{OdhArgs, OdhCommand};
+use grammar::usage::Refused;
+use grammar::{Cli, ClientCommand, DoctorArgs, ExplainArgs, Global, LocalCommand, PluginArgs, PluginCommand};
+use std::ffi::OsString;
+
+/// The command line, or the exit code once it has been told why there is none.
+pub fn parse(words: &[OsString]) -> Result<Cli, u8> {
+    grammar::usage::read(words, std::env::var_os("TRAINYARD_HOME").as_deref()).map_err(|refused| {
+        match &refused {
+            Refused::Nothing(text) => eprint!("{text}"),
+            Refused::Line(line) => eprintln!("{line}"),
+            // a closed pipe is nobody's error
+            Refused::Clap(error) => drop(error.print()),
+        }
+        refused.exit_code()
+    })
+}
+
+/// The server that the flags choose; its warnings are printed.
+pub fn choice(global: &Global) -> Choice {
+    let Global { home, kubeconfig, context, namespace, verbose: _, plugin } = global.clone();
+    Choice { home, kubeconfig, context, namespace, plugin, warn }
+}
+
+/// Prints a warning of the API server, as kubectl does.
+pub(crate) fn warn(warning: &str) {
+    eprintln!("Warning: {warning}");
+}
 
 /// Examines a cluster; `built_in` is what this binary would install there. Returns the process's exit code.
 pub fn doctor<'a>(
-    args: &'a args::DoctorArgs,
-    global: &'a args::Global,
+    args: &'a DoctorArgs,
+    global: &'a Global,
     built_in: BuiltIn,
 ) -> BoxFuture<'a, Result<u8, ClientError>> {
     Box::pin(async move {
-        let cluster = Cluster::existing(&global.choice()).await?;
+        let cluster = Cluster::existing(&choice(global)).await?;
         let only = global.namespace.clone();
         doctor::doctor(&cluster, args, only, built_in).await.map_err(|error| error.at(&cluster))
     })
 }
 
-/// Carries out a command that talks to a control plane and returns the process's exit code.
-///
-/// `Up`, `Backup`, `Restore`, `Damaged`, `Operator`, `Doctor`, `Initialize`, `MpiWait`, `Relay` and `Shim` are not for here: the caller composes those.
-pub fn execute(command: Command, global: &args::Global) -> BoxFuture<'_, Result<u8, ClientError>> {
+/// Carries out a command that needs no control plane, or finds or starts its own, and returns the process's exit code.
+pub fn locally(command: LocalCommand, global: &Global) -> BoxFuture<'_, Result<u8, ClientError>> {
+    Box::pin(async move {
+        match command {
+            LocalCommand::Run(args) => run::run(&args, global).await,
+            LocalCommand::Init(args) => init::init(&args).await,
+            LocalCommand::Down(args) => daemon::down(&args, global),
+            LocalCommand::Status(args) => daemon::status(&args, global).await,
+            LocalCommand::Clean(args) => clean::clean(&args, global).await,
+            LocalCommand::Completions(args) => complete::print(args.shell),
+            LocalCommand::Man(args) => {
+                let failed = |source| ClientError::Io { doing: "write man pages to", path: args.dir.clone(), source };
+                grammar::man::write(&args.dir).map_err(failed).map(|()| exit::OK)
+            }
+            LocalCommand::Mpijob(args) => mpijob::execute(&args, global).await,
+            LocalCommand::Odh(OdhArgs { command: OdhCommand::Mpijob(args) }) => mpijob::execute(&args, global).await,
+            LocalCommand::Sky(args) => Ok(sky::main(&args.words)),
+            LocalCommand::Plugin(PluginArgs { command: PluginCommand::Install(args) }) => plugin::install(&args),
+        }
+    })
+}
+
+/// Carries out a command that asks a control plane, and returns the process's exit code.
+pub fn execute(command: ClientCommand, global: &Global) -> BoxFuture<'_, Result<u8, ClientError>> {
     Box::pin(carry_out(command, global))
 }
 
-async fn carry_out(command: Command, global: &args::Global) -> Result<u8, ClientError> {
-    match command {
-        Command::Run(args) => run::run(&args, global).await,
-        Command::Init(args) => init::init(&args).await,
-        Command::Down(args) => daemon::down(&args, global),
-        Command::Status(args) => daemon::status(&args, global).await,
-        Command::Clean(args) => clean::clean(&args, global).await,
-        Command::Kubeconfig(_) => daemon::kubeconfig(global),
-        Command::Completions(args) => complete::print(args.shell),
-        Command::Man(args) => man::write(&args.dir),
-        Command::Explain(ExplainArgs { list: true, output, .. }) => Ok(codes::list(output.output)),
-        Command::Explain(ExplainArgs { subject: Some(code), output, .. }) if is_code(&code) => {
-            codes::explain(&code, output.output)
+async fn carry_out(mut command: ClientCommand, global: &Global) -> Result<u8, ClientError> {
+    match &command {
+        // what is known without a server
+        ClientCommand::Explain(ExplainArgs { list: true, output, .. }) => return Ok(codes::list(output.output)),
+        ClientCommand::Explain(ExplainArgs { subject: Some(code), output, .. }) if is_code(code) => {
+            return codes::explain(code, output.output);
         }
-        Command::Mpijob(args) => mpijob::execute(&args, global).await,
-        Command::Odh(OdhArgs { command: OdhCommand::Mpijob(args) }) => mpijob::execute(&args, global).await,
-        Command::Sky(args) => Ok(sky::main(&args.words)),
-        Command::Plugin(PluginArgs { command: PluginCommand::Install(args) }) => plugin::install(&args),
-        mut command => {
-            let cluster = Cluster::existing(&global.choice()).await?;
-            let done = async {
-                resolved::names(&mut command, &cluster).await?;
-                if let Some(named) = mpijob::named(&command) {
-                    let done = mpijob::on(&named?, &cluster, global).await;
-                    return done.map_err(|error| mpijob::told(error, &cluster));
-                }
-                match trials::named(&command, &cluster).await {
-                    Some(done) => done,
-                    None => ask(command, &cluster).await,
-                }
-            };
-            done.await.map_err(|error| error.at(&cluster))
-        }
+        _ => {}
     }
+    let cluster = Cluster::existing(&choice(global)).await?;
+    let done = async {
+        resolved::names(&mut command, &cluster).await?;
+        if let Some(named) = mpijob::named(&command) {
+            let done = mpijob::on(&named?, &cluster, global).await;
+            return done.map_err(|error| mpijob::told(error, &cluster));
+        }
+        match trials::named(&command, &cluster).await {
+            Some(done) => done,
+            None => ask(command, &cluster).await,
+        }
+    };
+    done.await.map_err(|error| error.at(&cluster))
 }
 
-async fn ask(command: Command, cluster: &Cluster) -> Result<u8, ClientError> {
+async fn ask(command: ClientCommand, cluster: &Cluster) -> Result<u8, ClientError> {
     match command {
-        Command::Get(args) => get::get(cluster, &args).await,
-        Command::Describe(args) => describe::describe(cluster, &args).await,
-        Command::Explain(args) => explain::explain(cluster, &args.subject.unwrap_or_default(), args.output).await,
-        Command::Logs(args) => logs::logs(cluster, &args).await,
-        Command::Top(args) => top::top(cluster, &args).await,
-        Command::Exec(args) => exec::exec(cluster, &args).await,
-        Command::Cp(args) => cp::cp(cluster, &args).await,
-        Command::Shell(args) => exec::shell(cluster, &args).await,
-        Command::Apply(args) => apply::apply(cluster, &args).await,
-        Command::Metrics(args) => metrics::metrics(cluster, &args).await,
-        Command::Delete(args) => change::delete(cluster, &args).await,
-        Command::Suspend(args) => change::suspend(cluster, &args).await,
-        Command::Resume(args) => change::resume(cluster, &args).await,
-        Command::Wait(args) => jobs::wait(cluster, JobKind::Train, &args.job, &args).await,
-        Command::Runtimes(args) => jobs::runtimes(cluster, &args).await,
-        Command::Queue(args) => queue::queue(cluster, &args).await,
-        Command::Trials(args) => trials::trials(cluster, &args).await,
-        Command::Run(_) | Command::Init(_) | Command::Down(_) | Command::Status(_) | Command::Kubeconfig(_) => {
-            unreachable!("carried out without a cluster, or with one of their own")
-        }
-        Command::Completions(_)
-        | Command::Clean(_)
-        | Command::Man(_)
-        | Command::Plugin(_)
-        | Command::Sky(_)
-        | Command::Mpijob(_)
-        | Command::Odh(_) => {
-            unreachable!("carried out without a cluster, or with one of their own")
-        }
-        Command::Up(_)
-        | Command::Node(_)
-        | Command::Backup(_)
-        | Command::Restore(_)
-        | Command::Damaged(_)
-        | Command::Operator(_)
-        | Command::Doctor(_)
-        | Command::Initialize(_)
-        | Command::MpiWait(_)
-        | Command::Relay(_)
-        | Command::Shim(_) => {
-            unreachable!("the binary composes these itself")
-        }
+        ClientCommand::Get(args) => get::get(cluster, &args).await,
+        ClientCommand::Describe(args) => describe::describe(cluster, &args).await,
+        ClientCommand::Explain(args) => explain::explain(cluster, &args.subject.unwrap_or_default(), args.output).await,
+        ClientCommand::Logs(args) => logs::logs(cluster, &args).await,
+        ClientCommand::Top(args) => top::top(cluster, &args).await,
+        ClientCommand::Exec(args) => exec::exec(cluster, &args).await,
+        ClientCommand::Cp(args) => cp::cp(cluster, &args).await,
+        ClientCommand::Shell(args) => exec::shell(cluster, &args).await,
+        ClientCommand::Apply(args) => apply::apply(cluster, &args).await,
+        ClientCommand::Metrics(args) => metrics::metrics(cluster, &args).await,
+        ClientCommand::Delete(args) => change::delete(cluster, &args).await,
+        ClientCommand::Suspend(args) => change::suspend(cluster, &args).await,
+        ClientCommand::Resume(args) => change::resume(cluster, &args).await,
+        ClientCommand::Wait(args) => jobs::wait(cluster, JobKind::Train, &args.job, &args).await,
+        ClientCommand::Runtimes(args) => jobs::runtimes(cluster, &args).await,
+        ClientCommand::Queue(args) => queue::queue(cluster, &args).await,
+        ClientCommand::Trials(args) => trials::trials(cluster, &args).await,
     }
 }

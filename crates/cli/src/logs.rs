@@ -1,6 +1,5 @@
 //! `trainyard logs`: the lines of a job's runs, also when its pods are gone.
 
-use crate::args::{Format, LogsArgs};
 use crate::exit;
 use crate::follow::follow_from;
 use crate::output::is_fancy;
@@ -11,6 +10,7 @@ use facts::history::{self, RunOf, Window};
 use facts::reader::{is_gone, whole_second};
 use facts::{Piece, missing};
 use futures::AsyncBufRead;
+use grammar::{Format, LogsArgs};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;

@@ -1,6 +1,5 @@
 //! `metrics`: the history of what a job reported, as a table with sparklines, as rows, or as data.
 
-use crate::args::{Format, MetricsArgs, MetricsFormat};
 use crate::exit;
 use crate::output;
 use crate::tensorboard;
@@ -10,6 +9,7 @@ use api::object;
 use api::trainer::annotations::METRICS;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster};
+use grammar::{Format, MetricsArgs, MetricsFormat};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Prints values as JSON, YAML or tables. All commands print data through this module.
 
-use crate::args::Format;
 use api::foreign::{visible_json, visible_line};
 use comfy_table::{ContentArrangement, Table, presets};
+use grammar::Format;
 use serde_json::Value;
 
 /// Prints a value as JSON or YAML.

@@ -1,9 +1,9 @@
 //! kubectl's and oc's plugin `odh`: the names that we are called by then, and `plugin install`, which makes them.
 
-use crate::args::PluginInstallArgs;
 use crate::exit;
 use client::ClientError;
 use client::codes::ErrorCode;
+use grammar::PluginInstallArgs;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 

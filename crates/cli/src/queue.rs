@@ -1,10 +1,10 @@
 //! `trainyard queue`: lists jobs that wait, what is ahead of each, and what would let it run.
 
-use crate::args::{Format, ListArgs};
 use crate::exit;
 use crate::output;
 use api::queue_place::QueuePlace;
 use client::{ClientError, Cluster};
+use grammar::{Format, ListArgs};
 use jiff::Timestamp;
 use view::amounts::{Amounts, GPU, shown};
 use view::queue::Queue;

@@ -1,34 +1,34 @@
 //! Commands about jobs with their names resolved: which kind of job each name means is known before the command begins.
 
-use crate::args::{Command, GetArgs, WaitFor};
 use client::{ClientError, Cluster};
 use facts::Subject;
+use grammar::{ClientCommand, GetArgs, WaitFor};
 
 /// Replaces each name by the shortest one that says the kind: `NAME` of a TrainJob, `mpijob/NAME`, `optimizationjob/NAME`.
 ///
 /// Errors: a kind that does not exist; no such job.
-pub(crate) async fn names(command: &mut Command, cluster: &Cluster) -> Result<(), ClientError> {
+pub(crate) async fn names(command: &mut ClientCommand, cluster: &Cluster) -> Result<(), ClientError> {
     let name = match command {
-        Command::Get(GetArgs { job: Some(job), .. }) if !is_kind(job) => job,
-        Command::Describe(args) => &mut args.job,
-        Command::Explain(args) => match &mut args.subject {
+        ClientCommand::Get(GetArgs { job: Some(job), .. }) if !is_kind(job) => job,
+        ClientCommand::Describe(args) => &mut args.job,
+        ClientCommand::Explain(args) => match &mut args.subject {
             Some(subject) => subject,
             None => return Ok(()),
         },
-        Command::Logs(args) => &mut args.job,
-        Command::Top(args) => match &mut args.job {
+        ClientCommand::Logs(args) => &mut args.job,
+        ClientCommand::Top(args) => match &mut args.job {
             Some(job) => job,
             None => return Ok(()),
         },
-        Command::Exec(args) => &mut args.job,
-        Command::Shell(args) => &mut args.job,
-        Command::Metrics(args) => {
+        ClientCommand::Exec(args) => &mut args.job,
+        ClientCommand::Shell(args) => &mut args.job,
+        ClientCommand::Metrics(args) => {
             for name in &mut args.jobs {
                 *name = Subject::find(cluster, name).await?.short_name();
             }
             return Ok(());
         }
-        Command::Wait(args) => {
+        ClientCommand::Wait(args) => {
             let found = Subject::find(cluster, &args.job).await;
             match found {
                 // what does not exist is deleted

@@ -1,7 +1,7 @@
 //! `trainyard run`: creates a TrainJob for a script, follows it, and returns its exit code.
 
-use crate::args::{Format, Global, RunArgs};
 use crate::change::suspended;
+use crate::choice;
 use crate::daemon;
 use crate::exit;
 use crate::explain;
@@ -9,11 +9,11 @@ use crate::follow::{Show, Stop, follow};
 use crate::output;
 use crate::retried;
 use crate::sweep;
-use crate::usage;
 use crate::watch;
 use api::job_kind::JobKind;
 use api::object;
 use client::{ClientError, Cluster, Kind, Where};
+use grammar::{Format, Global, RunArgs};
 use serde_json::Value;
 use std::time::Duration;
 use submission::{Code, Ready, Search, Spec, Submission, What, metrics, results};
@@ -96,16 +96,16 @@ impl<'a> Prepared<'a> {
     /// Errors: why it cannot.
     pub(crate) async fn of(args: &'a RunArgs, spec: Spec, global: &Global) -> Result<Self, ClientError> {
         let code = Code::find(&spec)?;
-        if let Some(note) = usage::meant_for_us(args) {
+        if let Some(note) = grammar::usage::meant_for_us(args) {
             eprintln!("{note}");
         }
-        let place = client::place(&global.choice())?;
+        let place = client::place(&choice(global))?;
         let mut submission = Submission::begin(spec, code, !matches!(place, Where::Elsewhere))?;
         if matches!(place, Where::Stopped(_)) {
             // nothing is started for what cannot run
             submission.before_the_server().await?;
         }
-        let cluster = daemon::cluster(&global.choice()).await?;
+        let cluster = daemon::cluster(&choice(global)).await?;
         match submission.ready(&cluster, &tell).await {
             Ok(ready) => Ok(Self { args, cluster, ready }),
             Err(error) => Err(error.at(&cluster)),

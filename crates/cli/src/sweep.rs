@@ -1,11 +1,11 @@
 //! `run --sweep`: creates a search and follows it to its best trial.
 
-use crate::args::Format;
 use crate::exit;
 use crate::output;
 use crate::run::{Prepared, tell};
 use api::object;
 use client::{ClientError, Kind};
+use grammar::Format;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use submission::{Search, What};

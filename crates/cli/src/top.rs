@@ -2,7 +2,6 @@
 
 #![allow(clippy::arithmetic_side_effects, reason = "floats, and counts of rows")]
 
-use crate::args::{Format, TopArgs};
 use crate::exit;
 use crate::output;
 use crate::terminal;
@@ -12,6 +11,7 @@ use api::trainer::names::LABEL_JOBSET_NAME;
 use client::{ClientError, Cluster};
 use facts::Subject;
 use facts::usage::{Row, Used, of_pods};
+use grammar::{Format, TopArgs};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -229,7 +229,7 @@ mod tests {
             job: job.map(str::to_owned),
             once: true,
             interval: std::time::Duration::from_secs(2),
-            output: crate::args::Output::default(),
+            output: grammar::Output::default(),
         }
     }
 

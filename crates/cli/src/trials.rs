@@ -1,12 +1,12 @@
 //! `trials`: lists searches (OptimizationJobs), or the trials of one with their results.
 
-use crate::args::{Command, Format, Output, TrialsArgs};
 use crate::{exit, jobs, output};
 use api::job_kind::JobKind;
 use api::object;
 use client::{ClientError, Cluster, Kind};
 use diagnose::diagnose;
 use facts::{Named, Subject, ThisMachine};
+use grammar::{ClientCommand, Format, Output, TrialsArgs};
 use jiff::Timestamp;
 use serde_json::json;
 use view::state::{Phase, age, condition};
@@ -21,26 +21,26 @@ pub(crate) async fn trials(cluster: &Cluster, args: &TrialsArgs) -> Result<u8, C
 }
 
 /// A command about a search, carried out; `None` where it is about a job of another kind.
-pub(crate) async fn named(command: &Command, cluster: &Cluster) -> Option<Result<u8, ClientError>> {
+pub(crate) async fn named(command: &ClientCommand, cluster: &Cluster) -> Option<Result<u8, ClientError>> {
     let (verb, job) = match command {
-        Command::Get(args) => ("get", args.job.as_deref()?),
-        Command::Describe(args) => ("describe", args.job.as_str()),
-        Command::Explain(args) => ("explain", args.subject.as_deref()?),
-        Command::Logs(args) => ("logs", args.job.as_str()),
-        Command::Metrics(args) => ("metrics", args.jobs.first()?.as_str()),
-        Command::Wait(args) => ("wait", args.job.as_str()),
+        ClientCommand::Get(args) => ("get", args.job.as_deref()?),
+        ClientCommand::Describe(args) => ("describe", args.job.as_str()),
+        ClientCommand::Explain(args) => ("explain", args.subject.as_deref()?),
+        ClientCommand::Logs(args) => ("logs", args.job.as_str()),
+        ClientCommand::Metrics(args) => ("metrics", args.jobs.first()?.as_str()),
+        ClientCommand::Wait(args) => ("wait", args.job.as_str()),
         _ => return None,
     };
-    if matches!((command, job), (Command::Get(_), "optimizationjob" | "optimizationjobs")) {
-        let Command::Get(args) = command else { return None };
+    if matches!((command, job), (ClientCommand::Get(_), "optimizationjob" | "optimizationjobs")) {
+        let ClientCommand::Get(args) = command else { return None };
         return Some(all(cluster, args.output.output).await);
     }
     let named = Named::parse(job).ok().filter(|named| named.kind == Some(JobKind::Search))?;
     Some(match command {
-        Command::Get(args) => one(cluster, named.name, args.output.output).await,
-        Command::Describe(args) => one(cluster, named.name, args.output.output).await,
-        Command::Explain(args) => explained(cluster, named.name, args.output).await,
-        Command::Wait(args) => jobs::wait(cluster, JobKind::Search, named.name, args).await,
+        ClientCommand::Get(args) => one(cluster, named.name, args.output.output).await,
+        ClientCommand::Describe(args) => one(cluster, named.name, args.output.output).await,
+        ClientCommand::Explain(args) => explained(cluster, named.name, args.output).await,
+        ClientCommand::Wait(args) => jobs::wait(cluster, JobKind::Search, named.name, args).await,
         _ => match Subject::find(cluster, job).await {
             Ok(search) => Err(search.without_pods(cluster, verb).await),
             Err(error) => Err(error),

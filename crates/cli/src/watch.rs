@@ -1,12 +1,12 @@
 //! `run --watch`: the job runs again whenever its code changes.
 
-use crate::args::{Global, RunArgs};
 use crate::exit;
 use crate::follow::Stop;
 use crate::jobs::until;
 use crate::run::{Prepared, spec};
 use api::object;
 use client::{ClientError, Cluster, Kind};
+use grammar::{Global, RunArgs};
 use kube::api::DeleteParams;
 use std::path::PathBuf;
 use submission::Sources;

@@ -2,6 +2,7 @@
 
 use api::mpi::names::hosts;
 use futures::StreamExt;
+use grammar::MpiWaitArgs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;

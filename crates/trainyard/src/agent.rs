@@ -2,9 +2,9 @@
 
 use crate::pki;
 use crate::up::{UpError, keep_clock, log_to_stderr, until_stopped};
-use cli::args::{Global, NodeArgs};
 use cli::exit;
 use client::codes::ErrorCode;
+use grammar::{Global, NodeArgs};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ApiResource, DynamicObject};

@@ -2,8 +2,8 @@
 
 use crate::up::UpError;
 use backup::{BackupError, Options, Restored};
-use cli::args::{BackupArgs, Format, Global, RestoreArgs};
 use client::{ClientError, Home};
+use grammar::{BackupArgs, Format, Global, RestoreArgs};
 use std::io::Write;
 use std::path::Path;
 

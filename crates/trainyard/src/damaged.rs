@@ -2,10 +2,10 @@
 
 use crate::up::UpError;
 use backup::{refuse_unfinished, running};
-use cli::args::{DamagedArgs, Global};
 use cli::damaged::{Row, choose, forgotten, list};
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Home};
+use grammar::{DamagedArgs, Global};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(crate) async fn damaged(args: &DamagedArgs, global: &Global) -> Result<u8, U
             refuse_unfinished(&home)?;
             Holder::File(database)
         }
-        None if elsewhere => Holder::Server(Box::new(Cluster::existing(&global.choice()).await?)),
+        None if elsewhere => Holder::Server(Box::new(Cluster::existing(&cli::choice(global)).await?)),
         None if !database.exists() => Holder::Nobody,
         None => Holder::Server(Box::new(running(&home).await?)),
     };

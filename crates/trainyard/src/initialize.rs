@@ -1,8 +1,8 @@
 //! `trainyard initialize`: variables and flags to `fetch`, and what it says to the log.
 
 use api::foreign::{visible, visible_json, visible_line};
-use cli::args::{InitializeArgs, InitializeFormat, InitializeKind};
 use fetch::{Kind, Mode, Report, Said, Settings, Variables};
+use grammar::{InitializeArgs, InitializeFormat, InitializeKind};
 use node::programs::StandIn;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

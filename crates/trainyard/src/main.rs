@@ -20,13 +20,14 @@ mod tunnels;
 mod up;
 mod usage;
 
-use cli::args::{Cli, Command, MpiWaitArgs};
+use grammar::{Cli, Command, Global, MpiWaitArgs, ServerCommand};
 use node::mpi_wait::Wait;
 use std::ffi::OsString;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStringExt;
 use std::pin::Pin;
 use std::process::ExitCode;
+use up::UpError;
 
 /// Objects are trees of many small parts, made and dropped by the thousand: a fifth of the work is the allocator's.
 #[global_allocator]
@@ -54,12 +55,31 @@ fn main() -> ExitCode {
     };
     cli::complete::answer_shell();
     let (words, plugin) = cli::plugin::words(words);
-    let Cli { mut global, command } = match cli::usage::parse(words) {
+    let Cli { mut global, command } = match cli::parse(&words) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
     global.plugin = plugin;
-    if let Command::Up(_) = command {
+    match command {
+        // one thread, and no runtime
+        Command::Shim(args) => node::shim::main(args.args),
+        Command::Client(command) => {
+            end_with_the_reader();
+            let work = async { cli::execute(command, &global).await.map_err(UpError::from) };
+            carry_out(runtime(), Box::pin(work))
+        }
+        Command::Local(command) => {
+            end_with_the_reader();
+            let work = async { cli::locally(command, &global).await.map_err(UpError::from) };
+            carry_out(runtime(), Box::pin(work))
+        }
+        Command::Server(command) => serve(command, &global),
+    }
+}
+
+/// Starts what a command asks for with the parts that this binary has.
+fn serve(command: ServerCommand, global: &Global) -> ExitCode {
+    if let ServerCommand::Up(_) = command {
         // never comes back where there is a token to hide
         if let Err(error) = hide_token() {
             node::say!(
@@ -68,41 +88,55 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    if !matches!(command, Command::Up(_) | Command::Node(_) | Command::Operator(_) | Command::Restore(_)) {
-        end_with_the_reader();
-    }
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Command::Initialize(_) = command {
-        // each thread keeps memory of its own, and a disk has no use for as many as there are streams
-        builder.max_blocking_threads(initialize::WRITERS);
-    }
-    if let Command::Up(_) = command {
-        // the first look at thousands of objects takes seconds: requests do not wait for it
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        builder.worker_threads(processors.saturating_add(1));
-    }
-    let runtime = builder.enable_all().on_thread_park(memory::on_park).build().expect("the process may have threads");
-    // boxed: else all of it is compiled once for each way in which a runtime can block
-    let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(async {
-        match command {
-            Command::Up(args) => up::up(&args, &global).await,
-            Command::Node(args) => agent::node(&args, &global).await,
-            Command::Kubeconfig(args) if args.node.is_some() => up::kubeconfig_of_node(&args, &global).await,
-            Command::Kubeconfig(args) if args.user.is_some() => up::kubeconfig_of(&args, &global),
-            Command::Backup(args) => backup::backup(&args, &global).await,
-            Command::Restore(args) => backup::restore(&args, &global),
-            Command::Damaged(args) => damaged::damaged(&args, &global).await,
-            Command::Operator(args) => operator::operator(&args, &global).await,
-            Command::Doctor(args) => cli::doctor(&args, &global, built_in::built_in()).await.map_err(up::UpError::from),
-            Command::Initialize(args) => return Ok(initialize::initialize(&args).await),
-            Command::MpiWait(MpiWaitArgs { hostfile, port, timeout }) => {
-                return Ok(node::mpi_wait::wait(&Wait { hostfile, ports: port, timeout }).await);
-            }
-            Command::Relay(args) => return Ok(relay::relay(&args).await),
-            Command::Shim(_) => unreachable!("handled before the runtime was started"),
-            command => cli::execute(command, &global).await.map_err(up::UpError::from),
+    let mut builder = runtime();
+    match command {
+        ServerCommand::Up(_) => {
+            // the first look at thousands of objects takes seconds: requests do not wait for it
+            let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+            builder.worker_threads(processors.saturating_add(1));
         }
-    });
+        ServerCommand::Node(_) | ServerCommand::Operator(_) | ServerCommand::Restore(_) => {}
+        ServerCommand::Initialize(_) => {
+            end_with_the_reader();
+            // each thread keeps memory of its own, and a disk has no use for as many as there are streams
+            builder.max_blocking_threads(initialize::WRITERS);
+        }
+        _ => end_with_the_reader(),
+    }
+    carry_out(builder, Box::pin(served(command, global)))
+}
+
+async fn served(command: ServerCommand, global: &Global) -> Result<u8, UpError> {
+    match command {
+        ServerCommand::Up(args) => up::up(&args, global).await,
+        ServerCommand::Node(args) => agent::node(&args, global).await,
+        ServerCommand::Kubeconfig(args) if args.node.is_some() => up::kubeconfig_of_node(&args, global).await,
+        ServerCommand::Kubeconfig(args) if args.user.is_some() => up::kubeconfig_of(&args, global),
+        ServerCommand::Kubeconfig(_) => cli::daemon::kubeconfig(global).map_err(UpError::from),
+        ServerCommand::Backup(args) => backup::backup(&args, global).await,
+        ServerCommand::Restore(args) => backup::restore(&args, global),
+        ServerCommand::Damaged(args) => damaged::damaged(&args, global).await,
+        ServerCommand::Operator(args) => operator::operator(&args, global).await,
+        ServerCommand::Doctor(args) => cli::doctor(&args, global, built_in::built_in()).await.map_err(UpError::from),
+        ServerCommand::Initialize(args) => Ok(initialize::initialize(&args).await),
+        ServerCommand::MpiWait(MpiWaitArgs { hostfile, port, timeout }) => {
+            Ok(node::mpi_wait::wait(&Wait { hostfile, ports: port, timeout }).await)
+        }
+        ServerCommand::Relay(args) => Ok(relay::relay(&args).await),
+    }
+}
+
+fn runtime() -> tokio::runtime::Builder {
+    tokio::runtime::Builder::new_multi_thread()
+}
+
+/// Runs to the end and returns the exit code. The future is boxed: else all of it is compiled once for each way in which a runtime can
+/// block.
+fn carry_out(
+    mut builder: tokio::runtime::Builder,
+    work: Pin<Box<dyn Future<Output = Result<u8, UpError>> + '_>>,
+) -> ExitCode {
+    let runtime = builder.enable_all().on_thread_park(memory::on_park).build().expect("the process may have threads");
     let result = runtime.block_on(work);
     // readers that wait for a terminal or a pipe are not waited for
     runtime.shutdown_background();

@@ -2,12 +2,12 @@
 
 use crate::up::UpError;
 use ::operator::embedded::install;
-use cli::args::Global;
 use cli::exit;
-use cli::operator_args::{LogFormat, OperatorArgs, Verbosity};
 use client::ClientError;
 use client::codes::ErrorCode;
 use driver::metrics::Registry;
+use grammar::Global;
+use grammar::operator::{LogFormat, OperatorArgs, Verbosity};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use operator::Controllers;

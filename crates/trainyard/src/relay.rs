@@ -1,8 +1,8 @@
 //! `trainyard relay`: makes a port of this machine's loopback lead to the program at the other end of the standard streams. It runs in
 //! pods that hold machines of sky's clusters, so that the agent there reaches an API server that the pod cannot reach.
 
-use cli::args::RelayArgs;
 use cli::exit;
+use grammar::RelayArgs;
 use node::tunnel::mux::{Asking, answering};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -108,6 +108,18 @@ const ABSENCES: &[Absence] = &[
         words: &["println!", "print!", "clap"],
     },
     Absence {
+        says: "`files`, `offers`",
+        folder: "crates/clusters/src/",
+        but: &[],
+        words: &["println!", "print!", "clap"],
+    },
+    Absence {
+        says: "`grammar` carries nothing out",
+        folder: "crates/grammar/src/",
+        but: &[],
+        words: &["println!", "print!", "kube::", "tokio::", "client::"],
+    },
+    Absence {
         says: "`launcher` never learns",
         folder: "crates/launcher/src/",
         but: &[],

@@ -1,15 +1,15 @@
 //! `mpijob scale` and `wait`.
 
-use super::args::{ScaleArgs, WaitArgs, WaitFor};
 use super::logs::LOOK_EVERY;
 use super::{find, full_name, name_of, refusal, unfit, wrong};
-use crate::args::{Format, Output};
 use crate::jobs::until;
 use crate::plugin::as_called;
 use crate::{exit, output};
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
+use grammar::mpi::{ScaleArgs, WaitArgs, WaitFor};
+use grammar::{Format, Output};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use submission::mpi::{check_hosts, check_name};

@@ -1,12 +1,12 @@
 //! `mpijob create`.
 
-use super::args::{CreateArgs, DryRun, Implementation};
 use super::{full_name, wrong};
-use crate::args::{Format, Global};
 use crate::{exit, output};
 use api::mpi::{API_VERSION, KIND, PLURAL};
 use api::object;
 use client::{ClientError, Cluster};
+use grammar::mpi::{CreateArgs, DryRun, Implementation};
+use grammar::{Format, Global};
 use serde_json::Value;
 use std::io::Read;
 use submission::mpi::{self, for_a_shell, manifest};
@@ -156,15 +156,15 @@ fn parsed(text: &str) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use crate::mpijob::args::MpiJobCommand;
     use clap::Parser;
+    use grammar::mpi::MpiJobCommand;
+    use grammar::{Cli, Command, LocalCommand};
 
     /// The MPIJob that these words after `mpijob create` make, or what is said of them.
     fn made(words: &[&str]) -> Result<Value, String> {
         let cli = Cli::try_parse_from([&["trainyard", "mpijob", "create"], words].concat());
         let cli = cli.map_err(|error| error.to_string())?;
-        let Command::Mpijob(args) = cli.command else { panic!("{:?}", cli.command) };
+        let Command::Local(LocalCommand::Mpijob(args)) = cli.command else { panic!("{:?}", cli.command) };
         let MpiJobCommand::Create(args) = args.command else { panic!("{:?}", args.command) };
         manifest(&spec(&args), cli.global.namespace.as_deref(), None).map_err(|error| error.to_string())
     }

@@ -1,8 +1,6 @@
 //! `mpijob logs`: what the launcher prints, or a worker; from what is kept of it where its pod is gone.
 
-use super::args::LogsArgs;
 use super::{find, name_of, refusal};
-use crate::args::which;
 use crate::exit;
 use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, worker};
 use api::object;
@@ -13,6 +11,8 @@ use facts::reader::is_gone;
 use facts::{self, Piece, missing, whole};
 use futures::stream::{BoxStream, select};
 use futures::{FutureExt, StreamExt};
+use grammar::mpi::LogsArgs;
+use grammar::which;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;

@@ -1,19 +1,19 @@
 //! `mpijob`: MPIJobs from the command line, also as `kubectl odh mpijob` and `oc odh mpijob`.
 
-pub mod args;
 mod change;
 mod create;
 mod logs;
 mod show;
 
-use crate::args::{self as job_args, Command, Global};
+use crate::choice;
 use api::job_kind::JobKind;
 use api::mpi::Reason;
 use api::object;
-use args::{MpiJobArgs, MpiJobCommand};
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind};
 use facts::Named;
+use grammar::mpi::{self as args, MpiJobArgs, MpiJobCommand};
+use grammar::{self as job_args, ClientCommand, Global};
 use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ pub(crate) async fn execute(args: &MpiJobArgs, global: &Global) -> Result<u8, Cl
     {
         return Ok(done);
     }
-    let cluster = Cluster::existing(&global.choice()).await?;
+    let cluster = Cluster::existing(&choice(global)).await?;
     on(&args.command, &cluster, global).await.map_err(|error| told(error, &cluster))
 }
 
@@ -70,23 +70,23 @@ async fn refusal(cluster: &Cluster, job: &Value) -> Option<String> {
 }
 
 /// What `mpijob/NAME` asks of a command for TrainJobs; `None` where the job is one, `Some(Err)` where that cannot be asked.
-pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, ClientError>> {
+pub(crate) fn named(command: &ClientCommand) -> Option<Result<MpiJobCommand, ClientError>> {
     let lacking = |what: &str| Some(Err(wrong(format!("{what} is for TrainJobs; see: trainyard mpijob --help"))));
     Some(Ok(match command {
-        Command::Get(given) if matches!(given.job.as_deref(), Some("mpijob" | "mpijobs")) => {
+        ClientCommand::Get(given) if matches!(given.job.as_deref(), Some("mpijob" | "mpijobs")) => {
             let all_namespaces = given.all_namespaces;
             MpiJobCommand::Get(args::GetArgs { mpijob: None, all_namespaces, output: given.output })
         }
-        Command::Get(given) => {
+        ClientCommand::Get(given) => {
             let mpijob = Some(name_of(given.job.as_deref()?)?.to_owned());
             MpiJobCommand::Get(args::GetArgs { mpijob, all_namespaces: false, output: given.output })
         }
-        Command::Describe(given) => MpiJobCommand::Describe(of(given)?),
-        Command::Explain(given) => {
+        ClientCommand::Describe(given) => MpiJobCommand::Describe(of(given)?),
+        ClientCommand::Explain(given) => {
             let mpijob = name_of(given.subject.as_deref()?)?.to_owned();
             MpiJobCommand::Explain(args::NameArgs { mpijob, output: given.output })
         }
-        Command::Logs(given) => {
+        ClientCommand::Logs(given) => {
             let mpijob = name_of(&given.job)?.to_owned();
             if given.rank.is_some() || given.grep.is_some() {
                 return lacking("choosing lines by rank or text");
@@ -101,7 +101,7 @@ pub(crate) fn named(command: &Command) -> Option<Result<MpiJobCommand, ClientErr
             let job_args::LogsArgs { follow, attempt, previous, tail, .. } = *given;
             MpiJobCommand::Logs(args::LogsArgs { mpijob, launcher: false, worker, follow, attempt, previous, tail })
         }
-        Command::Wait(given) => {
+        ClientCommand::Wait(given) => {
             use job_args::WaitFor;
             let state = match given.state {
                 WaitFor::Complete => args::WaitFor::Succeeded,
@@ -169,7 +169,10 @@ mod tests {
     use clap::Parser;
 
     fn named_in(words: &[&str]) -> Option<Result<MpiJobCommand, ClientError>> {
-        named(&job_args::Cli::parse_from([&["trainyard"], words].concat()).command)
+        match job_args::Cli::parse_from([&["trainyard"], words].concat()).command {
+            job_args::Command::Client(command) => named(&command),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

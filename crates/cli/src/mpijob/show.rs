@@ -1,8 +1,6 @@
 //! `mpijob get` and `mpijob describe`.
 
-use super::args::{GetArgs, NameArgs};
 use super::{find, full_name};
-use crate::args::Format;
 use crate::plugin::as_called;
 use crate::{exit, explain, output};
 use api::mpi::names::LABEL_JOB_ROLE;
@@ -10,6 +8,8 @@ use api::object;
 use api::shell::quoted;
 use client::{ClientError, Cluster, Kind, value};
 use diagnose::{Facts, Reason, diagnose};
+use grammar::Format;
+use grammar::mpi::{GetArgs, NameArgs};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::{Value, json};

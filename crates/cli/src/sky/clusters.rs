@@ -1,7 +1,7 @@
 //! Clusters and their jobs, read and waited for through the API.
 
-use crate::args::warn;
 use crate::daemon;
+use crate::warn;
 use api::object;
 use api::sky::{Cluster, cluster_gvk, keys, launch_gvk, machine_gvk};
 use client::{Choice, ClientError, Cluster as Connection};

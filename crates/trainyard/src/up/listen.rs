@@ -2,9 +2,9 @@
 
 use super::UpError;
 use crate::pki;
-use cli::args::{StatusServerAt, UpArgs};
 use client::Home;
 use client::codes::ErrorCode;
+use grammar::{StatusServerAt, UpArgs};
 use operator::Controllers;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

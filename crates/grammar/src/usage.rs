@@ -1,11 +1,11 @@
 //! Command lines that cannot be parsed: one line says what was probably meant.
 
-use crate::args::{Cli, Command, RunArgs};
-use crate::exit;
+use crate::command::{Cli, Command, LocalCommand};
+use crate::jobs::RunArgs;
 use api::near::{did_you_mean, near};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// Words of other tools for what a command does here, and what to say of them.
 const COMMANDS: [(&[&str], &str); 10] = [
@@ -51,33 +51,49 @@ Run distributed training from one binary, on a laptop and on Kubernetes.
   trainyard --help                    all commands and flags
 ";
 
-/// The command line, or the exit code once it has been told why there is none.
-pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
-    let words: Vec<OsString> = words.into_iter().collect();
-    if std::env::var_os("TRAINYARD_HOME").is_some_and(|home| home.is_empty()) {
-        eprintln!("error: TRAINYARD_HOME is set and empty; unset it, or name a folder");
-        return Err(exit::USAGE);
+/// The exit code of wrong use.
+const WRONG_USE: u8 = 2;
+
+/// Why words are no command line, and what is to be printed.
+#[derive(Debug)]
+pub enum Refused {
+    /// Nothing was typed: the commands of a day.
+    Nothing(&'static str),
+    /// One line that says what is wrong, and what was probably meant.
+    Line(String),
+    /// Clap says it better. Help and version are no errors.
+    Clap(clap::Error),
+}
+
+impl Refused {
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Nothing(_) | Self::Line(_) => WRONG_USE,
+            Self::Clap(error) => u8::try_from(error.exit_code()).unwrap_or(WRONG_USE),
+        }
+    }
+}
+
+/// Reads a command line; the program's name is the first word. `home`: the value of TRAINYARD_HOME.
+///
+/// Errors: why there is none, or help was asked for.
+pub fn read(words: &[OsString], home: Option<&OsStr>) -> Result<Cli, Refused> {
+    if home.is_some_and(OsStr::is_empty) {
+        return Err(Refused::Line("error: TRAINYARD_HOME is set and empty; unset it, or name a folder".to_owned()));
     }
     if words.len() < 2 {
-        eprint!("{SHORT}");
-        return Err(exit::USAGE);
+        return Err(Refused::Nothing(SHORT));
     }
-    match Cli::try_parse_from(&words) {
-        Ok(cli) => match namespace_of_nodes(&cli, &words) {
-            Some(line) => {
-                eprintln!("{line}");
-                Err(exit::USAGE)
-            }
+    match Cli::try_parse_from(words) {
+        Ok(cli) => match namespace_of_nodes(&cli, words) {
+            Some(line) => Err(Refused::Line(line)),
             None => Ok(cli),
         },
-        Err(error) => {
-            match meant(&error, &words) {
-                Some(line) => eprintln!("error: {line}"),
-                // help and version are no errors; a closed pipe is nobody's
-                None => drop(error.print()),
-            }
-            Err(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
-        }
+        Err(error) => Err(match meant(&error, words) {
+            Some(line) => Refused::Line(format!("error: {line}")),
+            None => Refused::Clap(error),
+        }),
     }
 }
 
@@ -228,7 +244,7 @@ fn namespace_of_nodes(cli: &Cli, words: &[OsString]) -> Option<String> {
     let is_short =
         words.iter().any(|word| word.to_str().is_some_and(|word| word == "-n" || word == format!("-n{namespace}")));
     let is_number = namespace.chars().all(|c| c.is_ascii_digit());
-    (matches!(cli.command, Command::Run(_)) && is_short && is_number).then(|| {
+    (matches!(cli.command, Command::Local(LocalCommand::Run(_))) && is_short && is_number).then(|| {
         format!(
             "error: -n is the namespace; did you mean --nodes {namespace} or --nproc-per-node {namespace}? (a namespace of that name: \
              --namespace {namespace})"
@@ -237,7 +253,7 @@ fn namespace_of_nodes(cli: &Cli, words: &[OsString]) -> Option<String> {
 }
 
 /// A note where the script is given what was likely meant for us.
-pub(crate) fn meant_for_us(args: &RunArgs) -> Option<String> {
+pub fn meant_for_us(args: &RunArgs) -> Option<String> {
     let flags = args.script_args().iter().map(|word| word.split('=').next().unwrap_or_default());
     let ours: Vec<&str> =
         flags.filter(|flag| flag.strip_prefix("--").is_some_and(|flag| OURS.contains(&flag))).collect();
@@ -258,7 +274,7 @@ mod tests {
         match Cli::try_parse_from(&words) {
             Ok(cli) => namespace_of_nodes(&cli, &words).unwrap_or_else(|| panic!("{words:?} is right")),
             Err(error) => {
-                assert_eq!(error.exit_code(), i32::from(exit::USAGE));
+                assert_eq!(error.exit_code(), i32::from(WRONG_USE));
                 meant(&error, &words).unwrap_or_else(|| error.to_string())
             }
         }
@@ -366,7 +382,7 @@ mod tests {
     #[test]
     fn our_flags_after_the_script_are_noted_once() {
         let note = |words: &[&str]| match Cli::parse_from([&["trainyard", "run"], words].concat()).command {
-            Command::Run(args) => meant_for_us(&args),
+            Command::Local(LocalCommand::Run(args)) => meant_for_us(&args),
             other => panic!("{other:?}"),
         };
         let told = note(&["t.py", "--nodes", "2", "--gpus=1"]).expect("both are ours");

@@ -1,6 +1,7 @@
 //! Flags of `mpijob`.
 
-use crate::args::{Attempt, Output, attempt, duration};
+use crate::output::Output;
+use crate::values::{Attempt, attempt, duration};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;

@@ -1,20 +1,13 @@
 //! Flags of the commands about this machine: its control plane, what is installed on it, folders to fill.
 
-use super::Output;
-use super::jobs::duration;
+use crate::output::Output;
+use crate::values::{duration, mpi_profile, pair};
 use api::config::MpiProfile;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// Reads a profile of MPIJobs by its name.
-pub(crate) fn mpi_profile() -> impl TypedValueParser<Value = MpiProfile> {
-    let of = |name: String| MpiProfile::ALL.into_iter().find(|profile| profile.as_str() == name).unwrap_or_default();
-    PossibleValuesParser::new(MpiProfile::ALL.map(MpiProfile::as_str)).map(of)
-}
 
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
@@ -140,11 +133,6 @@ pub struct NodeArgs {
     /// Instead: end the agent that runs with this folder, and all its pods, and remove the folder
     #[arg(long)]
     pub end: bool,
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 #[derive(Args, Debug)]
@@ -304,7 +292,7 @@ pub struct MpiWaitArgs {
     #[arg(long, value_name = "PORT", default_values_t = [22, 2222])]
     pub port: Vec<u16>,
     /// How long to wait in all
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = super::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     pub timeout: std::time::Duration,
 }
 
@@ -312,4 +300,24 @@ pub struct MpiWaitArgs {
 pub struct ShimArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub args: Vec<std::ffi::OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct SkyArgs {
+    /// A command of SkyPilot's and its options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub words: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_server_is_told_as_it_is_printed() {
+        for text in ["none", "127.0.0.1:10443", "[::1]:0"] {
+            assert_eq!(text.parse::<StatusServerAt>().map(|at| at.to_string()), Ok(text.to_owned()));
+        }
+        assert!("localhost".parse::<StatusServerAt>().unwrap_err().contains("nor none"));
+    }
 }

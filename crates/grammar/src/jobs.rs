@@ -1,6 +1,7 @@
 //! Flags of the commands about jobs.
 
-use super::Output;
+use crate::output::Output;
+use crate::values::{Attempt, attempt, duration, interval, since};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use view::runs::Which;
@@ -269,45 +270,20 @@ pub struct LogsArgs {
     pub output: Output,
 }
 
-/// Which attempts to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    All,
-    Nth(i64),
-}
-
 impl LogsArgs {
-    pub(crate) fn which(&self) -> Which {
+    pub fn which(&self) -> Which {
         which(self.attempt, self.previous)
     }
 }
 
 /// What `--attempt` and `--previous` ask for.
-pub(crate) fn which(attempt: Option<Attempt>, previous: bool) -> Which {
+pub fn which(attempt: Option<Attempt>, previous: bool) -> Which {
     match attempt {
         Some(Attempt::All) => Which::All,
         Some(Attempt::Nth(n)) => Which::Nth(n),
         None if previous => Which::Previous,
         None => Which::Last,
     }
-}
-
-pub(crate) fn attempt(text: &str) -> Result<Attempt, String> {
-    match text.parse::<i64>() {
-        Ok(n @ 1..) => Ok(Attempt::Nth(n)),
-        _ if text == "all" => Ok(Attempt::All),
-        _ => Err("attempts are counted from 1; or `all`".to_owned()),
-    }
-}
-
-/// A time, or how long ago.
-fn since(text: &str) -> Result<jiff::Timestamp, String> {
-    if let Ok(time) = text.parse() {
-        return Ok(time);
-    }
-    let ago = duration(text)
-        .map_err(|_| format!("{text:?} is neither a time (2026-01-02T03:04:05Z) nor a duration (10m)"))?;
-    jiff::Timestamp::now().checked_sub(ago).map_err(|error| error.to_string())
 }
 
 #[derive(Args, Debug)]
@@ -444,7 +420,7 @@ pub struct DeleteArgs {
 
 impl DeleteArgs {
     /// Whether flags choose the jobs, rather than names.
-    pub(crate) fn selects(&self) -> bool {
+    pub fn selects(&self) -> bool {
         self.all || self.finished || self.older_than.is_some() || self.selector.is_some()
     }
 }
@@ -473,23 +449,4 @@ pub struct WaitArgs {
     pub timeout: Option<std::time::Duration>,
     #[command(flatten)]
     pub output: Output,
-}
-
-/// A duration of at least a second: nobody measures more often.
-fn interval(text: &str) -> Result<std::time::Duration, String> {
-    let least = std::time::Duration::from_secs(1);
-    duration(text).and_then(|asked| if asked < least { Err("at least 1s".to_owned()) } else { Ok(asked) })
-}
-
-/// `90`, `90s`, `10m`, `2h`, `1d`.
-pub(crate) fn duration(text: &str) -> Result<std::time::Duration, String> {
-    let (number, scale) = match text.char_indices().last() {
-        Some((at, 's')) => (&text[..at], 1.0),
-        Some((at, 'm')) => (&text[..at], 60.0),
-        Some((at, 'h')) => (&text[..at], 3600.0),
-        Some((at, 'd')) => (&text[..at], 86400.0),
-        _ => (text, 1.0),
-    };
-    let secs = number.parse::<f64>().ok().and_then(|secs| std::time::Duration::try_from_secs_f64(secs * scale).ok());
-    secs.ok_or_else(|| format!("{text:?} is not a duration: try 90s, 10m or 2h"))
 }

@@ -105,7 +105,7 @@ pub struct OperatorArgs {
     pub initializer_image: Option<String>,
     /// What MPIJobs' pods have beyond mpi-operator's: nothing, or what OpenShift AI asks for [default: the configuration's
     /// mpi.profile, or upstream]
-    #[arg(long, value_name = "PROFILE", value_parser = crate::args::mpi_profile())]
+    #[arg(long, value_name = "PROFILE", value_parser = crate::values::mpi_profile())]
     pub mpi_profile: Option<MpiProfile>,
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
