@@ -2,13 +2,8 @@
 //! what a machine knows.
 
 mod clusters;
-mod git;
-mod hosts;
-mod logs;
 pub(crate) mod names;
-mod ssh;
 mod submit;
-mod tried;
 mod verbs;
 mod words;
 
@@ -55,7 +50,7 @@ pub fn main(words: &[String]) -> u8 {
         }
         Err(message) => return say("", &format!("error: {message}\n"), 1),
     };
-    let own = Home::find(clusters::Sky::choice().home.as_deref()).map(|own| own.kubeconfig()).unwrap_or_default();
+    let own = Home::find(clusters::choice().home.as_deref()).map(|own| own.kubeconfig()).unwrap_or_default();
     let mut at_hand = offers::observe(&home, config.as_ref(), &own, &catalogue);
     let enabled = at_hand.enabled.clone();
     let cluster = format!(
@@ -102,7 +97,7 @@ pub fn main(words: &[String]) -> u8 {
         verbs::look(call, &world, &mut at_hand);
     }
     let hosts = call.as_ref().map_or_else(Vec::new, |call| verbs::look_for_gpus(call, &at_hand));
-    let tried = call.as_ref().map_or_else(Vec::new, |call| tried::of(call, &at_hand, &home, &enabled));
+    let tried = call.as_ref().map_or_else(Vec::new, |call| offers::tried(call, &at_hand, &home, &enabled));
     let seen = World { nodes: &at_hand.nodes, hosts: &hosts, unusable: &at_hand.unusable, tried: &tried, ..world };
     let printed = run(words, &seen);
     say(&printed.out, &(printed.err + &printed.note), printed.code)

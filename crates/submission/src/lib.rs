@@ -11,6 +11,7 @@
 mod choice;
 mod code;
 mod create;
+pub mod git;
 mod launcher;
 mod manifest;
 pub mod mpi;

@@ -1,190 +1,47 @@
-//! Clusters and their jobs, read and waited for through the API.
+//! The control plane that holds clusters, as `sky` finds it.
 
-use crate::daemon;
-use crate::warn;
-use api::object;
-use api::sky::{Cluster, cluster_gvk, keys, launch_gvk, machine_gvk};
-use client::{Choice, ClientError, Cluster as Connection};
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client};
-use managed::jobs::{Job, jobs};
-use managed::names::object_name;
-use serde_json::{Value, json};
-use std::time::Duration;
+use crate::{daemon, warn};
+pub(super) use ::clusters::{Entries, Found, Show, Sky, user};
+use client::{Choice, ClientError, Cluster, Home};
+use std::io::Write as _;
+use std::path::PathBuf;
 
-/// How long providers are waited for that are asked how machines are.
-const REFRESH_MAX: Duration = Duration::from_secs(60);
-
-/// The control plane that holds clusters.
-pub(super) struct Sky {
-    pub client: Client,
-    pub namespace: String,
+/// The control plane that flags and environment lead to; it is started where it does not run.
+pub(super) async fn connect() -> Result<Sky, ClientError> {
+    Ok(daemon::cluster(&choice()).await?.into())
 }
 
-/// A cluster as it was read.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub object: Value,
-    pub cluster: Cluster,
+/// The same where it runs; nothing is started.
+pub(super) async fn running() -> Option<Sky> {
+    Some(Cluster::existing(&choice()).await.ok()?.into())
 }
 
-impl Found {
-    pub fn of(object: &DynamicObject) -> Option<Self> {
-        let object = serde_json::to_value(object).ok()?;
-        let cluster = serde_json::from_value(object.clone()).ok()?;
-        Some(Self { object, cluster })
-    }
-
-    /// What the user calls it.
-    pub fn shown(&self) -> &str {
-        managed::cluster::shown(&self.object)
-    }
-
-    /// What its object is called.
-    pub fn name(&self) -> &str {
-        object::meta(&self.object, "name")
-    }
-
-    /// Whether this user launched it; nobody did where it was made as an object.
-    pub fn is_mine(&self) -> bool {
-        let of = &self.cluster.spec.user;
-        of.is_empty() || *of == super::submit::user()
-    }
-
-    pub fn is_ending(&self) -> bool {
-        object::is_terminating(&self.object)
-    }
+/// The control plane that the environment names: `sky` has no flags for it.
+pub(super) fn choice() -> Choice {
+    let home = std::env::var_os("TRAINYARD_HOME").filter(|home| !home.is_empty()).map(Into::into);
+    Choice { home, warn, ..Choice::default() }
 }
 
-fn resource(gvk: &object::Gvk) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
+/// What OpenSSH knows of that control plane's clusters.
+pub(super) fn entries() -> Entries {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let of = Home::find(choice().home.as_deref()).map(|of| of.root().display().to_string()).unwrap_or_default();
+    Entries::of(home, &of)
 }
 
-impl Sky {
-    /// The control plane that flags and environment lead to; it is started where it does not run.
-    pub async fn connect() -> Result<Self, ClientError> {
-        let Connection { client, namespace, .. } = daemon::cluster(&Self::choice()).await?;
-        Ok(Self { client, namespace })
+/// Tells OpenSSH of a cluster's machines. What goes wrong is said: the cluster is there all the same.
+pub(super) async fn tell_ssh(sky: &Sky, found: &Found) -> Result<(), ClientError> {
+    if let Err(why) = entries().write(sky, found).await? {
+        eprintln!("`ssh {}` does not work: {why}", found.shown());
     }
+    Ok(())
+}
 
-    /// The same where it runs; nothing is started.
-    pub async fn running() -> Option<Self> {
-        let Connection { client, namespace, .. } = Connection::existing(&Self::choice()).await.ok()?;
-        Some(Self { client, namespace })
-    }
+/// Prints what jobs write, and what is said beside it.
+pub(super) const SHOW: Show<'static> = Show { line: &say, note: &|note| eprintln!("{note}") };
 
-    /// The control plane that the environment names: `sky` has no flags for it.
-    pub fn choice() -> Choice {
-        let home = std::env::var_os("TRAINYARD_HOME").filter(|home| !home.is_empty()).map(Into::into);
-        Choice { home, warn, ..Choice::default() }
-    }
-
-    fn api(&self, gvk: &object::Gvk) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource(gvk))
-    }
-
-    pub fn clusters(&self) -> Api<DynamicObject> {
-        self.api(&cluster_gvk())
-    }
-
-    pub fn launches(&self) -> Api<DynamicObject> {
-        self.api(&launch_gvk())
-    }
-
-    pub fn machines(&self) -> Api<DynamicObject> {
-        self.api(&machine_gvk())
-    }
-
-    pub fn jobsets(&self) -> Api<DynamicObject> {
-        self.api(&api::jobset::gvk())
-    }
-
-    pub fn secrets(&self) -> Api<DynamicObject> {
-        self.api(&object::Gvk::new("", "v1", "Secret"))
-    }
-
-    pub fn config_maps(&self) -> Api<DynamicObject> {
-        self.api(&object::Gvk::new("", "v1", "ConfigMap"))
-    }
-
-    pub fn nodes(&self) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &resource(&object::Gvk::new("", "v1", "Node")))
-    }
-
-    /// Pods, as they come.
-    pub fn untyped_pods(&self) -> Api<DynamicObject> {
-        self.api(&object::Gvk::new("", "v1", "Pod"))
-    }
-
-    /// The same for logs and commands alone: a reader of all that a typed pod may hold costs the binary half a megabyte.
-    pub fn pods(&self) -> Api<k8s_openapi::api::core::v1::Pod> {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
-    /// The cluster that a user calls so.
-    pub async fn find(&self, shown: &str) -> Result<Option<Found>, ClientError> {
-        let found = self.clusters().get_opt(&object_name(shown)).await?;
-        Ok(found.as_ref().and_then(Found::of))
-    }
-
-    /// All clusters, by name.
-    pub async fn all(&self) -> Result<Vec<Found>, ClientError> {
-        let list = self.clusters().list(&ListParams::default()).await?;
-        let mut all: Vec<Found> = list.iter().filter_map(Found::of).collect();
-        all.sort_by(|a, b| a.shown().cmp(b.shown()));
-        Ok(all)
-    }
-
-    /// The jobs of a cluster, by number.
-    pub async fn jobs(&self, cluster: &str) -> Result<Vec<Job>, ClientError> {
-        let wanted = ListParams::default().labels(&format!("{}={cluster}", keys::CLUSTER));
-        let list = self.jobsets().list(&wanted).await?;
-        let values: Vec<Value> = list.iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
-        Ok(jobs(&values))
-    }
-
-    /// Has the providers of these clusters asked how their machines are, and waits for what they say; `false` where one does not say it in time.
-    pub async fn refresh(&self, clusters: &[Found]) -> Result<bool, ClientError> {
-        let asked = json!({"metadata": {"annotations": {keys::REFRESH: std::process::id().to_string()}}});
-        let mut names: Vec<(String, String)> = Vec::new();
-        for found in clusters {
-            let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
-            for machine in self.machines().list(&wanted).await? {
-                let name = machine.metadata.name.unwrap_or_default();
-                match self.machines().patch(&name, &PatchParams::default(), &Patch::Merge(&asked)).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => continue,
-                    other => drop(other?),
-                }
-                names.push((found.name().to_owned(), name));
-            }
-        }
-        let answers = async {
-            for (cluster, name) in &names {
-                let is_well = |machine: &DynamicObject| machine.data["status"]["phase"] == "Running";
-                let said = client::until(self.machines(), name, |machine| match machine {
-                    None => Some(false),
-                    Some(one) => {
-                        let is_asked =
-                            one.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::REFRESH));
-                        (!is_asked).then(|| is_well(one))
-                    }
-                });
-                if !said.await? {
-                    // what became of the machine becomes of its cluster
-                    let is_up = |object: &DynamicObject| object.data["status"]["phase"] == "UP";
-                    client::until(self.clusters(), cluster, |object| (!object.is_some_and(is_up)).then_some(()))
-                        .await?;
-                }
-            }
-            Ok(true)
-        };
-        tokio::time::timeout(REFRESH_MAX, answers).await.unwrap_or(Ok(false))
-    }
-
-    /// A merge patch of a cluster.
-    pub async fn patch(&self, name: &str, body: Value) -> Result<(), ClientError> {
-        self.clusters().patch(name, &PatchParams::default(), &Patch::Merge(body)).await?;
-        Ok(())
-    }
+/// A line on the standard output; a reader that has gone is no error.
+pub(super) fn say(line: &str) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
 }

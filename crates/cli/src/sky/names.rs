@@ -1,6 +1,6 @@
 //! Names that shells complete in the commands of `sky`: clusters, jobs and places.
 
-use super::clusters::Sky;
+use super::clusters;
 use crate::soon::soon;
 use clap::Arg;
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter};
@@ -23,7 +23,7 @@ pub(crate) fn with_names(path: &str, arg: Arg) -> Arg {
 
 fn clusters() -> Vec<CompletionCandidate> {
     let names = soon(|| async {
-        let all = Sky::running().await?.all().await.ok()?;
+        let all = clusters::running().await?.all().await.ok()?;
         Some(all.iter().map(|found| found.shown().to_owned()).collect::<Vec<_>>())
     });
     names.flatten().into_iter().flatten().map(CompletionCandidate::new).collect()
@@ -33,7 +33,7 @@ fn clusters() -> Vec<CompletionCandidate> {
 fn jobs() -> Vec<CompletionCandidate> {
     let Some(cluster) = cluster_of(std::env::args()) else { return Vec::new() };
     let jobs = soon(|| async move {
-        let sky = Sky::running().await?;
+        let sky = clusters::running().await?;
         let found = sky.find(&cluster).await.ok()??;
         sky.jobs(found.name()).await.ok()
     });

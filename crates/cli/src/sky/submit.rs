@@ -1,7 +1,7 @@
 //! Launches clusters and submits jobs to them.
 
-use super::clusters::{Found, Sky};
-use super::git;
+pub(super) use super::clusters::user;
+use super::clusters::{self, Found, Sky};
 use super::words::without_values;
 use ::sky::task::Task;
 use ::sky::value::Value as Field;
@@ -20,6 +20,7 @@ use placement::Catalogue;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use submission::git;
 
 /// Why a launch did not come to an end: what is said, as the class of SkyPilot's exception and a message.
 pub(super) enum Trouble {
@@ -53,15 +54,6 @@ pub(super) fn value_error(message: impl AsRef<str>) -> Trouble {
     said("ValueError", message)
 }
 
-pub(super) fn user() -> String {
-    std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| {
-        nix::unistd::User::from_uid(nix::unistd::geteuid())
-            .ok()
-            .flatten()
-            .map_or_else(|| "user".to_owned(), |user| user.name)
-    })
-}
-
 /// What each machine of a cluster has at least.
 pub(super) async fn size(sky: &Sky, found: &Found) -> Result<Size, ClientError> {
     let names: Vec<&str> = found.cluster.status.nodes.iter().map(|node| node.node.as_str()).collect();
@@ -90,7 +82,8 @@ pub(super) async fn send(sky: &Sky, task: &Task) -> Result<Vec<LaunchFiles>, Tro
         Some(Field::Map(map)) => {
             let field = |name: &str| map.get(name).filter(|value| !value.is_null()).map(Field::text);
             let from = git::Source { url: field("url").unwrap_or_default(), reference: field("ref") };
-            let (folder, lock) = git::checkout(&from, &home).map_err(|why| said("sky.exceptions.GitError", why))?;
+            let (folder, lock) =
+                git::checkout(&from, &home).map_err(|why| said("sky.exceptions.GitError", why.to_string()))?;
             held = Some(lock);
             Some(folder)
         }
@@ -98,7 +91,7 @@ pub(super) async fn send(sky: &Sky, task: &Task) -> Result<Vec<LaunchFiles>, Tro
     };
     let workdir = workdir.map(|path| (path, "~/sky_workdir".to_owned()));
     let mounts = task.mounts.files.iter().map(|(target, from)| (source(from), target.clone()));
-    let known = Home::find(Sky::choice().home.as_deref()).map(|own| own.root().join(KNOWN)).unwrap_or_default();
+    let known = Home::find(clusters::choice().home.as_deref()).map(|own| own.root().join(KNOWN)).unwrap_or_default();
     let (mut skipped, mut launched, mut shown) = (Skipped::new(), Vec::new(), Shown::default());
     for (from, to) in workdir.into_iter().chain(mounts) {
         let failed = |error: &dyn std::fmt::Display| {

@@ -9,8 +9,7 @@ pub(super) mod refused;
 mod show;
 mod tables;
 
-use super::clusters::{Found, Sky};
-use super::logs;
+use super::clusters::{self, Found, Sky};
 use super::submit::Trouble;
 use super::words::as_typed;
 use ::sky::commands::Call;
@@ -111,7 +110,10 @@ pub(super) fn look_for_gpus(call: &Call, at_hand: &AtHand) -> Vec<Host> {
         return Vec::new();
     }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
-    let found = runtime.block_on(super::hosts::hosts(at_hand));
+    let found = runtime.block_on(async {
+        let control_plane = clusters::running().await;
+        ::clusters::hosts(at_hand, control_plane.as_ref(), &|note| eprintln!("{note}")).await
+    });
     runtime.shutdown_background();
     found
 }
@@ -159,7 +161,7 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, around: Arou
 /// A line on the standard output, unless it is empty.
 fn say(line: impl AsRef<str>) {
     if !line.as_ref().is_empty() {
-        logs::say(&visible(&as_typed(line.as_ref())));
+        clusters::say(&visible(&as_typed(line.as_ref())));
     }
 }
 

@@ -3,8 +3,7 @@
 use super::autostop::{autostop, set_autostop, wait_for};
 use super::show::{named, unnamed};
 use super::{Done, Verb, confirm, misused, say};
-use crate::sky::clusters::{Found, Sky};
-use crate::sky::ssh::Entries;
+use crate::sky::clusters::{self, Found, Sky};
 use crate::sky::submit::{self, Launched, Trouble, value_error};
 use crate::sky::words::as_typed;
 use ::sky::commands::Call;
@@ -55,7 +54,7 @@ pub(super) async fn several(verb: Verb, call: &Call) -> Done {
         };
         return Err(misused(call, message));
     }
-    let sky = Sky::connect().await?;
+    let sky = clusters::connect().await?;
     let mut ended = Vec::new();
     if verb == Verb::Down {
         let is_meant = |launch: &LaunchSpec| match everything {
@@ -127,7 +126,7 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<u8,
                 })
                 .await?;
             }
-            Entries::here().forget(&shown);
+            clusters::entries().forget(&shown);
             say(format!("Terminating cluster {shown}...done."));
         }
         Verb::Stop => {
@@ -146,7 +145,7 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<u8,
                     return Err(value_error(format!("cluster {shown} was started or terminated meanwhile")));
                 }
             }
-            Entries::here().forget(&shown);
+            clusters::entries().forget(&shown);
             say(format!("Stopping cluster {shown}...done.\n  To restart the cluster, run: sky start {shown}"));
         }
         Verb::Start => {
@@ -208,7 +207,7 @@ async fn start(call: &Call, sky: &Sky, shown: &str) -> Result<Launched, Trouble>
     if let Launched::Done(_) = launched
         && let Some(found) = sky.find(shown).await?
     {
-        Entries::here().write(sky, &found).await?;
+        clusters::tell_ssh(sky, &found).await?;
     }
     Ok(launched)
 }

@@ -2,7 +2,7 @@
 
 use super::tables::{ago, lasting, time};
 use super::{Done, misused, say};
-use crate::sky::clusters::Sky;
+use crate::sky::clusters;
 use ::sky::commands::Call;
 use ::sky::console::plain;
 use api::object;
@@ -17,7 +17,7 @@ pub(super) async fn cost_report(call: &Call) -> Done {
     if days < 0 {
         return Err(misused(call, "--days must not be negative; 0 shows all clusters."));
     }
-    let sky = Sky::connect().await?;
+    let sky = clusters::connect().await?;
     // 0: all of them
     let since = (days > 0).then(|| api::time::earlier_secs(now, days.saturating_mul(86_400)));
     struct Line {

@@ -2,11 +2,10 @@
 
 use super::autostop::autostop;
 use super::{Around, Done, End, NOT_FOUND, confirm, missing, misused, refused, say};
-use crate::sky::clusters::{Found, Sky};
-use crate::sky::logs;
-use crate::sky::ssh::Entries;
+use crate::sky::clusters::{self, Found, SHOW, Sky};
 use crate::sky::submit::{self, Launched, Trouble, size, value_error};
 use crate::sky::words::as_typed;
+use ::clusters::output;
 use ::sky::commands::Call;
 use ::sky::console::{Prepared, World, check_name, planned, prepared};
 use ::sky::value::Value as Field;
@@ -31,7 +30,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Do
     check_workdir(&task, world)?;
     let settings = around.given.map(|given| Field::Map(given).to_json()).unwrap_or_default();
     let catalog = around.catalog.unwrap_or_default();
-    let sky = Sky::connect().await?;
+    let sky = clusters::connect().await?;
     let mut place = String::new();
     match sky.find(&shown).await?.filter(|found| !found.is_ending()) {
         None => {
@@ -111,7 +110,7 @@ async fn followed(sky: &Sky, call: &Call, shown: &str, name: &str, place: &str) 
             is_up = true;
             say(format!("✓ Cluster launched: {shown}."));
             if let Some(found) = sky.find(shown).await? {
-                Entries::here().write(sky, &found).await?;
+                clusters::tell_ssh(sky, &found).await?;
             }
         }
         Ok(())
@@ -192,7 +191,7 @@ async fn submitted(sky: &Sky, call: &Call, found: &Found, id: u32) -> Done {
         return Ok(0);
     }
     let followed = tokio::select! {
-        followed = logs::follow(sky, found, id, None, None) => followed?,
+        followed = output::follow(sky, found, id, None, None, SHOW) => followed?,
         _ = tokio::signal::ctrl_c() => {
             goes_on(shown, id);
             return Ok(crate::exit::INTERRUPTED);
@@ -230,7 +229,7 @@ pub(super) async fn finished(sky: &Sky, found: &Found, id: u32, status: Status) 
         eprintln!("{}", as_typed(&format!("Job {id}'s setup failed: see `sky logs {shown} {id}`.")));
     }
     if matches!(status, Status::Failed | Status::FailedSetup) {
-        let said = logs::codes(sky, found, id).await.and_then(|codes| codes.sentence(id));
+        let said = output::codes(sky, found, id).await.and_then(|codes| codes.sentence(id));
         said.iter().for_each(|text| eprintln!("{text}"));
     }
 }
@@ -238,7 +237,7 @@ pub(super) async fn finished(sky: &Sky, found: &Found, id: u32, status: Status) 
 /// How to get a shell on the head.
 async fn shell(sky: &Sky, found: &Found) -> Option<String> {
     let shown = found.shown();
-    if Entries::here().has(shown) {
+    if clusters::entries().has(shown) {
         return Some(format!("ssh {shown}"));
     }
     let head = found.cluster.status.nodes.first()?;
@@ -290,7 +289,7 @@ pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
     refused::mounts(&task)?;
     check_secrets(&task)?;
     check_workdir(&task, world)?;
-    let sky = Sky::connect().await?;
+    let sky = clusters::connect().await?;
     let Some(found) = sky.find(&shown).await?.filter(|found| !found.is_ending()) else {
         return Err(missing(&sky, &shown).await.into());
     };

@@ -2,14 +2,15 @@
 
 use super::launch::{finished, goes_on};
 use super::{Done, End, NOT_FOUND, confirm, missing, misused, not_up, say};
-use crate::sky::clusters::{Found, Sky};
-use crate::sky::logs;
-use crate::sky::submit::{self, value_error};
+use crate::sky::clusters::{self, Found, SHOW, Sky};
+use crate::sky::submit::{self, Trouble, value_error};
+use ::clusters::output::{self, DownloadError};
 use ::sky::commands::Call;
 use api::object;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use managed::jobs::{Status, marked, stages};
+use std::path::PathBuf;
 
 pub(super) async fn show_logs(call: &Call) -> Done {
     let Some(shown) = call.value("cluster").map(str::to_owned) else {
@@ -48,7 +49,7 @@ pub(super) async fn show_logs(call: &Call) -> Done {
         (_, true) => "downloading logs",
         (false, false) => "tailing logs",
     };
-    let sky = Sky::connect().await?;
+    let sky = clusters::connect().await?;
     let Some(found) = sky.find(&shown).await? else { return Err(missing(&sky, &shown).await.into()) };
     if let Some(trouble) = not_up(&found, operation) {
         return Err(trouble.into());
@@ -74,7 +75,12 @@ pub(super) async fn show_logs(call: &Call) -> Done {
             return Err(value_error(format!("--worker {worker}: job {id} ran {ran}.")).into());
         }
         if call.is_set("sync_down") {
-            let folder = logs::download(&sky, &found, job, worker).await?;
+            let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+            let downloaded = output::download(&sky, &found, job, worker, &home, SHOW).await;
+            let folder = downloaded.map_err(|error| match error {
+                DownloadError::Client(error) => Trouble::from(error),
+                refused => value_error(refused.to_string()),
+            })?;
             say(format!("Job {id} logs: {}", folder.display()));
             continue;
         }
@@ -85,7 +91,7 @@ pub(super) async fn show_logs(call: &Call) -> Done {
         }
         let tail = call.value("tail").and_then(|tail| tail.parse::<usize>().ok()).filter(|tail| *tail > 0);
         if job.status.has_ended() || !call.is_set("follow") {
-            logs::print(&sky, &found, job, worker, tail).await?;
+            output::print(&sky, &found, job, worker, tail, SHOW).await?;
             if job.status.has_ended() {
                 finished(&sky, &found, id, job.status).await;
             }
@@ -94,7 +100,7 @@ pub(super) async fn show_logs(call: &Call) -> Done {
         }
         say(format!("Tailing logs of job {id} on cluster '{shown}'..."));
         let followed = tokio::select! {
-            followed = logs::follow(&sky, &found, id, worker, tail) => followed?,
+            followed = output::follow(&sky, &found, id, worker, tail, SHOW) => followed?,
             _ = tokio::signal::ctrl_c() => {
                 goes_on(&shown, id);
                 return Ok(crate::exit::INTERRUPTED);
@@ -121,7 +127,7 @@ pub(super) async fn cancel(call: &Call) -> Done {
     if ids.is_empty() && !all {
         say("No job IDs or --all/--all-users provided; cancelling the latest running job.");
     }
-    let sky = Sky::connect().await?;
+    let sky = clusters::connect().await?;
     let Some(found) = sky.find(&shown).await? else {
         return Err(misused(call, format!("Cluster '{shown}' does not exist.")));
     };
@@ -162,7 +168,7 @@ pub(super) async fn cancel(call: &Call) -> Done {
 /// Marks a job as cancelled; a change that another client makes meanwhile is not undone.
 async fn end_job(sky: &Sky, found: &Found, id: u32) -> Result<(), End> {
     loop {
-        let Some(job) = logs::job(sky, found, id).await?.filter(|job| !job.status.has_ended()) else { return Ok(()) };
+        let Some(job) = output::job(sky, found, id).await?.filter(|job| !job.status.has_ended()) else { return Ok(()) };
         let mut again = false;
         for stage in stages(&job) {
             let object = submit::dynamic(marked(stage, Status::Cancelled, Timestamp::now()))?;

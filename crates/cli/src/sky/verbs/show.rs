@@ -2,8 +2,7 @@
 
 use super::tables::{ago, autostop_shown, infra, job_row, record, time};
 use super::{Done, not_up, say};
-use crate::sky::clusters::{Found, Sky};
-use crate::sky::ssh::Entries;
+use crate::sky::clusters::{self, Found};
 use crate::sky::submit::{Trouble, user, value_error};
 use ::sky::commands::Call;
 use ::sky::console::{World, plain};
@@ -45,7 +44,7 @@ pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
     if call.is_set("endpoints") && call.value("endpoint").is_some() {
         return Err(value_error("Cannot specify both --endpoint and --endpoints at the same time.").into());
     }
-    let sky = Sky::connect().await?;
+    let sky = clusters::connect().await?;
     let mut all = sky.all().await?;
     if call.is_set("refresh") {
         let meant: Vec<Found> = match names.is_empty() {
@@ -57,7 +56,7 @@ pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
         }
         all = sky.all().await?;
     }
-    Entries::here().keep(&all);
+    clusters::entries().keep(&all);
     let (shown, unknown) = if names.is_empty() { (unnamed(all, call), Vec::new()) } else { named(all, &names) };
     if call.is_set("ip") {
         if !unknown.is_empty() {
@@ -147,7 +146,7 @@ pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
 pub(super) async fn queue(call: &Call) -> Done {
     let names = call.values("clusters").to_vec();
     let json = call.value("output_format") == Some("json");
-    let sky = Sky::connect().await?;
+    let sky = clusters::connect().await?;
     let all = sky.all().await?;
     let (shown, unknown) = if names.is_empty() { (unnamed(all, call), Vec::new()) } else { named(all, &names) };
     let now = Timestamp::now();

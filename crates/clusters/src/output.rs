@@ -1,7 +1,6 @@
 //! Output of jobs: from their pods while they are there, else from the files on their machines.
 
-use super::clusters::{Found, Sky};
-use super::submit::{Trouble, value_error};
+use crate::{Found, Show, Sky};
 use api::foreign::visible_line;
 use api::object;
 use api::sky::ClusterPhase;
@@ -36,29 +35,24 @@ fn pods_of(job: &Job) -> String {
     format!("{} in ({})", api::jobset::keys::JOBSET_NAME, names.join(","))
 }
 
-/// A line on the standard output; a reader that has gone is no error.
-pub(super) fn say(line: &str) {
-    let mut out = std::io::stdout();
-    let _ = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
-}
-
 /// The job as it is now.
-pub(super) async fn job(sky: &Sky, found: &Found, id: u32) -> Result<Option<Job>, ClientError> {
+pub async fn job(sky: &Sky, found: &Found, id: u32) -> Result<Option<Job>, ClientError> {
     Ok(sky.jobs(found.name()).await?.into_iter().find(|job| job.id == id))
 }
 
-/// Prints a job's output to its end, and says how it ended; `None` where the job has gone. Of what is written already the last lines
+/// Shows a job's output to its end, and returns how it ended; `None` where the job has gone. Of what is written already the last lines
 /// alone where `tail` says how many.
-pub(super) async fn follow(
+pub async fn follow(
     sky: &Sky,
     found: &Found,
     id: u32,
     worker: Option<u32>,
     tail: Option<usize>,
+    show: Show<'_>,
 ) -> Result<Option<Status>, ClientError> {
     let Some(mut now) = job(sky, found, id).await? else { return Ok(None) };
     if now.status.has_ended() {
-        print(sky, found, &now, worker, tail).await?;
+        print(sky, found, &now, worker, tail, show).await?;
         return Ok(Some(now.status));
     }
     let (lines, mut printed) = mpsc::channel::<String>(LINES_MAX);
@@ -75,14 +69,14 @@ pub(super) async fn follow(
     let selector = pods_of(&now);
     let told = match tail {
         None => BTreeMap::new(),
-        Some(tail) => last_lines(sky, &selector, worker, tail).await?,
+        Some(tail) => last_lines(sky, &selector, worker, tail, show).await?,
     };
     let mut patience = Patience::default();
     let end = 'watch: loop {
         let there = match sky.untyped_pods().list(&ListParams::default().labels(&selector)).await {
             Ok(there) => there,
             Err(error) => {
-                patience.wait(error.into()).await?;
+                patience.wait(error.into(), show).await?;
                 continue;
             }
         };
@@ -101,13 +95,13 @@ pub(super) async fn follow(
         let mut events = match sky.untyped_pods().watch(&wanted, &version).await {
             Ok(events) => events.boxed(),
             Err(error) => {
-                patience.wait(error.into()).await?;
+                patience.wait(error.into(), show).await?;
                 continue;
             }
         };
         loop {
             tokio::select! {
-                Some(line) = printed.recv() => say(&line),
+                Some(line) = printed.recv() => (show.line)(&line),
                 Some(_) = readers.join_next(), if !readers.is_empty() => {}
                 over = &mut ended => break 'watch over?,
                 event = events.try_next() => match event {
@@ -123,7 +117,7 @@ pub(super) async fn follow(
     let rest = async {
         loop {
             tokio::select! {
-                line = printed.recv() => match line { Some(line) => say(&line), None => break },
+                line = printed.recv() => match line { Some(line) => (show.line)(&line), None => break },
                 Some(_) = readers.join_next(), if !readers.is_empty() => {}
             }
         }
@@ -136,7 +130,7 @@ pub(super) async fn follow(
     }
     // a job so short that nobody saw its pods
     if read.is_empty() {
-        print(sky, found, &now, worker, tail).await?;
+        print(sky, found, &now, worker, tail, show).await?;
     }
     Ok(Some(now.status))
 }
@@ -147,12 +141,13 @@ fn is_of(pod: &DynamicObject, worker: Option<u32>) -> bool {
     pod.labels().get(api::jobset::keys::REPLICATED_JOB_NAME).is_some_and(|held| *held == name)
 }
 
-/// Prints the last lines of what pods have written, and returns how many lines of each pod are done with.
+/// Shows the last lines of what pods have written, and returns how many lines of each pod are done with.
 async fn last_lines(
     sky: &Sky,
     selector: &str,
     worker: Option<u32>,
     tail: usize,
+    show: Show<'_>,
 ) -> Result<BTreeMap<String, usize>, ClientError> {
     let mut all: Vec<String> = Vec::new();
     let mut told = BTreeMap::new();
@@ -169,7 +164,7 @@ async fn last_lines(
         told.insert(pod.uid().unwrap_or_default(), all.len() - before);
     }
     let skip = all.len().saturating_sub(tail);
-    all.iter().skip(skip).for_each(|line| say(line));
+    all.iter().skip(skip).for_each(|line| (show.line)(line));
     Ok(told)
 }
 
@@ -208,10 +203,10 @@ struct Patience {
 
 impl Patience {
     /// Waits a little; the error, where it is another one, or has lasted for too long.
-    async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
+    async fn wait(&mut self, error: ClientError, show: Show<'_>) -> Result<(), ClientError> {
         let ClientError::Unreachable { .. } = error else { return Err(error) };
         if self.since.is_none() {
-            eprintln!("the control plane does not answer; the job goes on, and its output follows");
+            (show.note)("the control plane does not answer; the job goes on, and its output follows");
         }
         if self.since.get_or_insert_with(Instant::now).elapsed() > ABSENCE_MAX {
             return Err(error);
@@ -244,38 +239,49 @@ async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::Sender<String>, d
     }
 }
 
-/// Prints what a job has written so far; the last lines alone where `tail` says how many.
-pub(super) async fn print(
+/// Shows what a job has written so far; the last lines alone where `tail` says how many.
+pub async fn print(
     sky: &Sky,
     found: &Found,
     job: &Job,
     worker: Option<u32>,
     tail: Option<usize>,
+    show: Show<'_>,
 ) -> Result<(), ClientError> {
-    let written = written(sky, found, job, worker).await?;
+    let written = written(sky, found, job, worker, show).await?;
     let all: Vec<&str> = written.iter().flat_map(|(_, text)| text.lines()).collect();
     let skip = tail.map_or(0, |tail| all.len().saturating_sub(tail));
-    all.iter().skip(skip).for_each(|line| say(line));
+    all.iter().skip(skip).for_each(|line| (show.line)(line));
     Ok(())
 }
 
-/// Puts what a job has written into `~/sky_logs/TIMESTAMP` of this computer, and returns that folder.
-pub(super) async fn download(sky: &Sky, found: &Found, job: &Job, worker: Option<u32>) -> Result<PathBuf, Trouble> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let name = own_name(&job.run_timestamp).ok_or_else(|| {
-        let held = &job.run_timestamp;
-        value_error(format!(
-            "job {} names its folder of logs {held:?}, which is no name of a folder: nothing was written",
-            job.id
-        ))
-    })?;
-    let folder = home.join("sky_logs").join(name);
-    let failed = |path: &Path, error: std::io::Error| value_error(format!("cannot write {}: {error}", path.display()));
-    std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
-    for (file, text) in written(sky, found, job, worker).await? {
+/// Why output was not put into a folder.
+#[derive(Debug, thiserror::Error)]
+pub enum DownloadError {
+    #[error("job {0} names its folder of logs {1:?}, which is no name of a folder: nothing was written")]
+    Name(u32, String),
+    #[error("cannot write {}: {}", .0.display(), .1)]
+    Write(PathBuf, std::io::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// Puts what a job has written into `sky_logs/TIMESTAMP` below this folder, and returns the folder that was filled.
+pub async fn download(
+    sky: &Sky,
+    found: &Found,
+    job: &Job,
+    worker: Option<u32>,
+    into: &Path,
+    show: Show<'_>,
+) -> Result<PathBuf, DownloadError> {
+    let name = own_name(&job.run_timestamp).ok_or_else(|| DownloadError::Name(job.id, job.run_timestamp.clone()))?;
+    let folder = into.join("sky_logs").join(name);
+    std::fs::create_dir_all(&folder).map_err(|error| DownloadError::Write(folder.clone(), error))?;
+    for (file, text) in written(sky, found, job, worker, show).await? {
         let Some(file) = Path::new(&file).file_name() else { continue };
         let path = folder.join(file);
-        write_new(&path, &text).map_err(|error| failed(&path, error))?;
+        write_new(&path, &text).map_err(|error| DownloadError::Write(path, error))?;
     }
     Ok(folder)
 }
@@ -301,6 +307,7 @@ async fn written(
     found: &Found,
     job: &Job,
     worker: Option<u32>,
+    show: Show<'_>,
 ) -> Result<Vec<(String, String)>, ClientError> {
     let mut all = Vec::new();
     let pods = sky.untyped_pods().list(&ListParams::default().labels(&pods_of(job))).await?;
@@ -320,7 +327,7 @@ async fn written(
                 None => None,
             };
             let text = match text.filter(|text| !text.is_empty()) {
-                None => on_disk(sky, found, job, rank, &file).await,
+                None => on_disk(sky, found, job, rank, &file, show).await,
                 text => text,
             };
             all.extend(text.map(|text| (file, text)));
@@ -343,7 +350,7 @@ fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// The output of a rank as its machine keeps it, which lacks the prefix: it is the task's own.
-async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> Option<String> {
+async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str, show: Show<'_>) -> Option<String> {
     let node = job.machines.get(rank as usize)?;
     let node = found.cluster.status.nodes.iter().find(|one| one.node == *node)?;
     // the annotation may name any file of the machine
@@ -365,28 +372,33 @@ async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str) -> 
             let is_cut = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() as u64 >= there::LOG_MAX);
             read.inspect(|text| {
                 if is_cut(text) {
-                    eprintln!("{file}: only its first {} MiB are read", there::LOG_MAX >> 20);
+                    (show.note)(&format!("{file}: only its first {} MiB are read", there::LOG_MAX >> 20));
                 }
             })
         }
         phase => Err(format!("the cluster is {}; `sky start {shown}` starts it", phase.as_str())),
     };
     let told = |why: &String| {
-        eprintln!("the output of job {} is on {} and cannot be had: {}", job.id, node.machine, visible_line(why))
+        (show.note)(&format!(
+            "the output of job {} is on {} and cannot be had: {}",
+            job.id,
+            node.machine,
+            visible_line(why)
+        ))
     };
     read.inspect_err(told).ok().flatten()
 }
 
 /// How the ranks of a job ended, as far as their pods still say.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Codes {
+pub struct Codes {
     /// Exit code and time of the end, by rank; `None`: its pod is gone, or has not ended.
     ranks: Vec<Option<(i64, String)>>,
 }
 
 impl Codes {
     /// `ERROR: Job 1 failed with return code list: [?, 7]. Rank 1 (worker1) failed first, with exit code 7.` `None`: nothing is known.
-    pub(super) fn sentence(&self, id: u32) -> Option<String> {
+    pub fn sentence(&self, id: u32) -> Option<String> {
         let known = self.ranks.iter().enumerate().filter_map(|(rank, end)| end.as_ref().map(|end| (rank, end)));
         // ranks that were ended with the job say 143 or 137
         let is_own = |code: i64| code != 0 && code != 143 && code != 137;
@@ -407,7 +419,7 @@ impl Codes {
 }
 
 /// The exit codes of a job's ranks.
-pub(super) async fn codes(sky: &Sky, found: &Found, id: u32) -> Option<Codes> {
+pub async fn codes(sky: &Sky, found: &Found, id: u32) -> Option<Codes> {
     let job = job(sky, found, id).await.ok()??;
     let pods = sky.untyped_pods().list(&ListParams::default().labels(&pods_of(&job))).await.ok()?;
     let mut codes = Codes { ranks: vec![None; usize::try_from(job.nodes).unwrap_or(1).max(1)] };

@@ -1,16 +1,15 @@
 //! What `sky check` tries: it connects to the hosts of pools by SSH, and asks the API servers of contexts for their version and whether
 //! you may create pods. It changes nothing there. Each try has a time limit.
 
-use ::sky::commands::Call;
-use ::sky::pools::{self, Host};
+use crate::{AtHand, POOLS, client};
 use api::foreign::visible_line;
 use futures::StreamExt;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
-use offers::client;
-use offers::{AtHand, POOLS};
 use placement::Cloud;
+use sky::commands::Call;
+use sky::pools::{self, Host};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -24,10 +23,10 @@ const AT_ONCE: usize = 16;
 const NAMED_MAX: usize = 3;
 
 /// The result for a place in `sky check`'s table: what was found, or why the place cannot be used.
-pub(super) type Tried = (String, Result<String, String>);
+pub type Tried = (String, Result<String, String>);
 
 /// Tries the pools and contexts that the command asks for; `enabled` are the clouds that may be used.
-pub(super) fn of(call: &Call, at_hand: &AtHand, home: &Path, enabled: &[Cloud]) -> Vec<Tried> {
+pub fn tried(call: &Call, at_hand: &AtHand, home: &Path, enabled: &[Cloud]) -> Vec<Tried> {
     if call.path != "sky check" {
         return Vec::new();
     }

@@ -1,13 +1,13 @@
 //! What machines that are there have of GPUs, and what of them is free: for `gpus list`. Nothing is started to find out.
 
-use super::clusters::Sky;
-use ::sky::console::Host;
+use crate::Sky;
 use api::sky::{Candidate, Place};
 use kube::api::{DynamicObject, ListParams};
 use managed::inventory::Free;
 use offers::{AtHand, region};
 use offers::{inventory, inventory_of};
 use placement::Cloud;
+use sky::console::Host;
 
 /// Why a host of a pool says nothing of itself.
 const UNSEEN: &str = "Unknown until a cluster has run there";
@@ -25,11 +25,11 @@ fn host(cloud: Cloud, place: &str, free: Free) -> Host {
     }
 }
 
-/// This machine, the contexts of the kubeconfig and the pools. What cannot be asked is left out, and said.
-pub(super) async fn hosts(at_hand: &AtHand) -> Vec<Host> {
+/// This machine, the contexts of the kubeconfig and the pools; `control_plane`: where one runs. What cannot be asked is left out, and `tell`
+/// is given why.
+pub async fn hosts(at_hand: &AtHand, control_plane: Option<&Sky>, tell: &(dyn Fn(&str) + Sync)) -> Vec<Host> {
     let mut all = Vec::new();
-    let sky = Sky::running().await;
-    let own = match &sky {
+    let own = match control_plane {
         Some(sky) => inventory(&sky.client).await.unwrap_or_default(),
         None => Vec::new(),
     };
@@ -37,10 +37,10 @@ pub(super) async fn hosts(at_hand: &AtHand) -> Vec<Host> {
     for (context, found) in inventory_of(&at_hand.contexts).await {
         match found {
             Ok(nodes) => all.extend(nodes.into_iter().map(|node| host(Cloud::Kubernetes, &context, node))),
-            Err(why) => eprintln!("The nodes of {context} are left out: {why}"),
+            Err(why) => tell(&format!("The nodes of {context} are left out: {why}")),
         }
     }
-    let machines = match &sky {
+    let machines = match control_plane {
         Some(sky) => sky.machines().list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default(),
         None => Vec::new(),
     };

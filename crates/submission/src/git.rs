@@ -12,7 +12,7 @@ const KEPT: &str = ".sky/git";
 
 /// A repository and what of it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub struct Source {
     pub url: String,
     /// A branch, a tag or a commit; the repository's own branch where nothing is said.
     pub reference: Option<String>,
@@ -133,15 +133,23 @@ fn without_credentials(line: &str) -> String {
     }
 }
 
+/// Why a repository was not fetched, without credentials.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot fetch {what}: {why}")]
+pub struct Unfetched {
+    what: String,
+    why: String,
+}
+
 /// Fetches what is wanted, and returns the folder in which it is checked out; it stays so as long as the lock is held.
 ///
 /// # Errors
 /// What Git says, in one line.
-pub(super) fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<File>), String> {
+pub fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<File>), Unfetched> {
     let address = Address::of(&source.url);
     let url = address.shown();
     let shown = source.reference.as_ref().map_or_else(|| url.to_owned(), |one| format!("{url} at {one}"));
-    let failed = |why: String| format!("cannot fetch {shown}: {}", address.scrubbed(&why));
+    let failed = |why: String| Unfetched { what: shown.clone(), why: address.scrubbed(&why) };
     let wanted = source.reference.as_deref().unwrap_or("HEAD");
     if address.url.starts_with('-') || wanted.starts_with('-') || address.url.is_empty() {
         return Err(failed("that is no address of a repository".to_owned()));
@@ -240,10 +248,10 @@ mod tests {
         for commit in [commit.trim(), &commit[..10]] {
             assert_eq!(read(Some(commit)).as_deref(), Ok("one"), "{commit}");
         }
-        let why = read(Some("nope")).unwrap_err();
+        let why = read(Some("nope")).unwrap_err().to_string();
         assert!(why.contains("nope") && why.lines().count() == 1, "{why}");
         let source = Source { url: home.path().join("nothing").display().to_string(), reference: None };
-        assert!(checkout(&source, home.path()).unwrap_err().starts_with("cannot fetch"));
+        assert!(checkout(&source, home.path()).unwrap_err().to_string().starts_with("cannot fetch"));
         let source = Source { url: "--upload-pack=x".to_owned(), reference: None };
         assert!(checkout(&source, home.path()).is_err());
     }
@@ -315,7 +323,7 @@ mod tests {
             String::new()
         });
         let source = Source { url: format!("http://me:s3cr3t-pass@127.0.0.1:{port}/x.git"), reference: None };
-        let why = checkout(&source, home.path()).unwrap_err();
+        let why = checkout(&source, home.path()).unwrap_err().to_string();
         assert!(why.contains(&format!("http://127.0.0.1:{port}/x.git")) && !why.contains("s3cr3t"), "{why}");
         // base64 of me:s3cr3t-pass
         assert_eq!(asked.join().unwrap(), "Basic bWU6czNjcjN0LXBhc3M=");

@@ -1,11 +1,11 @@
 //! `ssh NAME`: OpenSSH's configuration of the clusters' machines that it can reach, a file for each cluster, and the line of the user's
 //! configuration that includes them.
 
-use super::clusters::{Found, Sky};
+use crate::{Found, Sky};
 use ::sky::pools::{self, Host};
 use api::object;
 use api::sky::{Candidate, Place, keys};
-use client::{ClientError, Home};
+use client::ClientError;
 use kube::api::{DynamicObject, ListParams};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -23,9 +23,23 @@ const VARIABLE: &str = "TRAINYARD_SSH_CONFIG";
 const PATHS: [&str; 2] = ["identityfile", "certificatefile"];
 
 /// The files of one control plane's clusters.
-pub(super) struct Entries {
+pub struct Entries {
     home: PathBuf,
     first_line: String,
+}
+
+/// Why OpenSSH does not know a cluster's machines.
+#[derive(Debug, thiserror::Error)]
+pub enum Unwritten {
+    #[error("{} was not written by trainyard; remove it", .0.display())]
+    Foreign(PathBuf),
+    #[error("{}: {}", .0.display(), .1)]
+    File(PathBuf, io::Error),
+    #[error("{} cannot be changed: {error}; its first line must be: {line}", path.display())]
+    Configuration { path: PathBuf, error: io::Error, line: String },
+    /// OpenSSH does not say how it reaches a host.
+    #[error("{0}")]
+    Unknown(String),
 }
 
 /// How to reach a machine, as the pools' file says.
@@ -37,13 +51,9 @@ struct Way {
 }
 
 impl Entries {
-    /// Those of the control plane that the environment leads to.
-    pub fn here() -> Self {
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let of =
-            Home::find(Sky::choice().home.as_deref()).map(|of| of.root().display().to_string()).unwrap_or_default();
-        let first_line = format!("{OURS}{of}\n");
-        Self { home, first_line }
+    /// Those in this user's home, of the control plane whose data are in this folder.
+    pub fn of(home: PathBuf, control_plane: &str) -> Self {
+        Self { home, first_line: format!("{OURS}{control_plane}\n") }
     }
 
     fn file(&self, shown: &str) -> PathBuf {
@@ -54,12 +64,12 @@ impl Entries {
         std::fs::read_to_string(file).is_ok_and(|text| text.starts_with(&self.first_line))
     }
 
-    /// Tells OpenSSH of a cluster's machines, as `NAME`, `NAME-worker1` and so on, where they are reached by SSH. What goes wrong is said on
-    /// stderr: the cluster is there all the same.
+    /// Tells OpenSSH of a cluster's machines, as `NAME`, `NAME-worker1` and so on, where they are reached by SSH. The
+    /// inner error says why `ssh NAME` does not work.
     ///
     /// # Errors
     /// The API cannot be asked.
-    pub async fn write(&self, sky: &Sky, found: &Found) -> Result<(), ClientError> {
+    pub async fn write(&self, sky: &Sky, found: &Found) -> Result<Result<(), Unwritten>, ClientError> {
         let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
         let machines = sky.machines().list(&wanted).await?;
         let id = |name: &str| {
@@ -72,21 +82,18 @@ impl Entries {
         let reached =
             found.cluster.status.nodes.iter().filter_map(|node| Some((id(&node.machine)?, node.home.clone())));
         let reached: Vec<(String, String)> = reached.filter(|(id, _)| !id.is_empty()).collect();
-        if let Err(why) = self.put(found.shown(), &reached) {
-            eprintln!("`ssh {}` does not work: {why}", found.shown());
-        }
-        Ok(())
+        Ok(self.put(found.shown(), &reached))
     }
 
     /// `reached`: ids of machines, and the homes of what runs there.
-    fn put(&self, shown: &str, reached: &[(String, String)]) -> Result<(), String> {
+    fn put(&self, shown: &str, reached: &[(String, String)]) -> Result<(), Unwritten> {
         let file = self.file(shown);
         self.forget(shown);
         if reached.is_empty() {
             return Ok(());
         }
         if file.exists() {
-            return Err(format!("{} was not written by trainyard; remove it", file.display()));
+            return Err(Unwritten::Foreign(file));
         }
         let pools = std::fs::read_to_string(self.home.join(offers::POOLS)).unwrap_or_default();
         let mut text = format!("{}# `sky down {shown}` removes it\n", self.first_line);
@@ -105,12 +112,12 @@ impl Entries {
             text.push_str(&shell(&alias, home));
         }
         let written = create_folder(&self.home.join(FOLDER)).and_then(|()| replace(&file, text.as_bytes(), 0o600));
-        written.map_err(|error| format!("{}: {error}", file.display()))?;
+        written.map_err(|error| Unwritten::File(file.clone(), error))?;
         self.include()
     }
 
     /// Sees to it that the user's configuration includes the files: one line at its beginning, once.
-    fn include(&self) -> Result<(), String> {
+    fn include(&self) -> Result<(), Unwritten> {
         if std::env::var(VARIABLE).is_ok_and(|value| value == "0") {
             return Ok(());
         }
@@ -131,9 +138,7 @@ impl Entries {
             let mode = std::fs::metadata(&target).map_or(0o600, |meta| meta.permissions().mode() & 0o777);
             replace(&target, &text, mode)
         };
-        add().map_err(|error: io::Error| {
-            format!("{} cannot be changed: {error}; its first line must be: Include {all}", path.display())
-        })
+        add().map_err(|error| Unwritten::Configuration { path: path.clone(), error, line: format!("Include {all}") })
     }
 
     /// Whether OpenSSH knows the cluster's machines.
@@ -207,12 +212,13 @@ fn way(id: &str, pools: &str, home: &Path) -> Way {
 }
 
 /// What OpenSSH would do for a host: the values of each option.
-fn settings(host: &str, options: &[&str]) -> Result<BTreeMap<String, Vec<String>>, String> {
+fn settings(host: &str, options: &[&str]) -> Result<BTreeMap<String, Vec<String>>, Unwritten> {
     let asked = Command::new("ssh").arg("-G").args(options).args(["--", host]).stdin(Stdio::null()).output();
-    let asked = asked.map_err(|error| format!("`ssh` cannot be run: {error}; it comes with openssh-client"))?;
+    let asked = asked
+        .map_err(|error| Unwritten::Unknown(format!("`ssh` cannot be run: {error}; it comes with openssh-client")))?;
     if !asked.status.success() {
         let why = String::from_utf8_lossy(&asked.stderr);
-        return Err(why.lines().last().unwrap_or("`ssh -G` says nothing").to_owned());
+        return Err(Unwritten::Unknown(why.lines().last().unwrap_or("`ssh -G` says nothing").to_owned()));
     }
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in String::from_utf8_lossy(&asked.stdout).lines() {
@@ -330,7 +336,11 @@ mod tests {
             replace(&entries.file(name), text.as_bytes(), 0o600).unwrap();
         }
         assert!(
-            entries.put("sky", &[("a/b".into(), String::new())]).unwrap_err().contains("was not written by trainyard")
+            entries
+                .put("sky", &[("a/b".into(), String::new())])
+                .unwrap_err()
+                .to_string()
+                .contains("was not written by trainyard")
         );
         entries.keep(&[]);
         let mut left: Vec<_> =

@@ -1,0 +1,207 @@
+//! Clusters of machines, read and changed through the API: [`Sky`] finds them ([`Found`]) and their jobs.
+//!
+//! [`output`] follows what jobs write, [`hosts`] says which GPUs are free, and [`ssh`] tells OpenSSH of machines. Nothing is printed: lines
+//! and notes are given to a [`Show`].
+
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
+mod hosts;
+pub mod output;
+pub mod ssh;
+
+pub use hosts::hosts;
+pub use ssh::Entries;
+
+use api::object;
+use api::sky::{Cluster, cluster_gvk, keys, launch_gvk, machine_gvk};
+use client::{ClientError, Cluster as Connection};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use managed::jobs::{Job, jobs};
+use managed::names::object_name;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// How long providers are waited for that are asked how machines are.
+const REFRESH_MAX: Duration = Duration::from_secs(60);
+
+/// Is given what there is to show, line by line.
+#[derive(Clone, Copy)]
+pub struct Show<'a> {
+    /// A line that a job wrote.
+    pub line: &'a (dyn Fn(&str) + Sync),
+    /// What is said beside it.
+    pub note: &'a (dyn Fn(&str) + Sync),
+}
+
+/// Who launches clusters here, as SkyPilot finds the name.
+pub fn user() -> String {
+    std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| {
+        nix::unistd::User::from_uid(nix::unistd::geteuid())
+            .ok()
+            .flatten()
+            .map_or_else(|| "user".to_owned(), |user| user.name)
+    })
+}
+
+/// The control plane that holds clusters.
+pub struct Sky {
+    pub client: Client,
+    pub namespace: String,
+}
+
+/// A cluster as it was read.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub object: Value,
+    pub cluster: Cluster,
+}
+
+impl Found {
+    pub fn of(object: &DynamicObject) -> Option<Self> {
+        let object = serde_json::to_value(object).ok()?;
+        let cluster = serde_json::from_value(object.clone()).ok()?;
+        Some(Self { object, cluster })
+    }
+
+    /// What the user calls it.
+    pub fn shown(&self) -> &str {
+        managed::cluster::shown(&self.object)
+    }
+
+    /// What its object is called.
+    pub fn name(&self) -> &str {
+        object::meta(&self.object, "name")
+    }
+
+    /// Whether this user launched it; nobody did where it was made as an object.
+    pub fn is_mine(&self) -> bool {
+        let of = &self.cluster.spec.user;
+        of.is_empty() || *of == user()
+    }
+
+    pub fn is_ending(&self) -> bool {
+        object::is_terminating(&self.object)
+    }
+}
+
+fn resource(gvk: &object::Gvk) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
+}
+
+impl From<Connection> for Sky {
+    fn from(Connection { client, namespace, .. }: Connection) -> Self {
+        Self { client, namespace }
+    }
+}
+
+impl Sky {
+    fn api(&self, gvk: &object::Gvk) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource(gvk))
+    }
+
+    pub fn clusters(&self) -> Api<DynamicObject> {
+        self.api(&cluster_gvk())
+    }
+
+    pub fn launches(&self) -> Api<DynamicObject> {
+        self.api(&launch_gvk())
+    }
+
+    pub fn machines(&self) -> Api<DynamicObject> {
+        self.api(&machine_gvk())
+    }
+
+    pub fn jobsets(&self) -> Api<DynamicObject> {
+        self.api(&api::jobset::gvk())
+    }
+
+    pub fn secrets(&self) -> Api<DynamicObject> {
+        self.api(&object::Gvk::new("", "v1", "Secret"))
+    }
+
+    pub fn config_maps(&self) -> Api<DynamicObject> {
+        self.api(&object::Gvk::new("", "v1", "ConfigMap"))
+    }
+
+    pub fn nodes(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &resource(&object::Gvk::new("", "v1", "Node")))
+    }
+
+    /// Pods, as they come.
+    pub fn untyped_pods(&self) -> Api<DynamicObject> {
+        self.api(&object::Gvk::new("", "v1", "Pod"))
+    }
+
+    /// The same for logs and commands alone: a reader of all that a typed pod may hold costs the binary half a megabyte.
+    pub fn pods(&self) -> Api<k8s_openapi::api::core::v1::Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The cluster that a user calls so.
+    pub async fn find(&self, shown: &str) -> Result<Option<Found>, ClientError> {
+        let found = self.clusters().get_opt(&object_name(shown)).await?;
+        Ok(found.as_ref().and_then(Found::of))
+    }
+
+    /// All clusters, by name.
+    pub async fn all(&self) -> Result<Vec<Found>, ClientError> {
+        let list = self.clusters().list(&ListParams::default()).await?;
+        let mut all: Vec<Found> = list.iter().filter_map(Found::of).collect();
+        all.sort_by(|a, b| a.shown().cmp(b.shown()));
+        Ok(all)
+    }
+
+    /// The jobs of a cluster, by number.
+    pub async fn jobs(&self, cluster: &str) -> Result<Vec<Job>, ClientError> {
+        let wanted = ListParams::default().labels(&format!("{}={cluster}", keys::CLUSTER));
+        let list = self.jobsets().list(&wanted).await?;
+        let values: Vec<Value> = list.iter().filter_map(|object| serde_json::to_value(object).ok()).collect();
+        Ok(jobs(&values))
+    }
+
+    /// Has the providers of these clusters asked how their machines are, and waits for what they say; `false` where one does not say it in time.
+    pub async fn refresh(&self, clusters: &[Found]) -> Result<bool, ClientError> {
+        let asked = json!({"metadata": {"annotations": {keys::REFRESH: std::process::id().to_string()}}});
+        let mut names: Vec<(String, String)> = Vec::new();
+        for found in clusters {
+            let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
+            for machine in self.machines().list(&wanted).await? {
+                let name = machine.metadata.name.unwrap_or_default();
+                match self.machines().patch(&name, &PatchParams::default(), &Patch::Merge(&asked)).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                    other => drop(other?),
+                }
+                names.push((found.name().to_owned(), name));
+            }
+        }
+        let answers = async {
+            for (cluster, name) in &names {
+                let is_well = |machine: &DynamicObject| machine.data["status"]["phase"] == "Running";
+                let said = client::until(self.machines(), name, |machine| match machine {
+                    None => Some(false),
+                    Some(one) => {
+                        let is_asked =
+                            one.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::REFRESH));
+                        (!is_asked).then(|| is_well(one))
+                    }
+                });
+                if !said.await? {
+                    // what became of the machine becomes of its cluster
+                    let is_up = |object: &DynamicObject| object.data["status"]["phase"] == "UP";
+                    client::until(self.clusters(), cluster, |object| (!object.is_some_and(is_up)).then_some(()))
+                        .await?;
+                }
+            }
+            Ok(true)
+        };
+        tokio::time::timeout(REFRESH_MAX, answers).await.unwrap_or(Ok(false))
+    }
+
+    /// A merge patch of a cluster.
+    pub async fn patch(&self, name: &str, body: Value) -> Result<(), ClientError> {
+        self.clusters().patch(name, &PatchParams::default(), &Patch::Merge(body)).await?;
+        Ok(())
+    }
+}
