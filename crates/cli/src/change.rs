@@ -1,13 +1,13 @@
 //! `delete`, `suspend` and `resume`, of jobs of all kinds.
 
-use crate::ending::{Ending, wait_for_pods};
 use crate::jobs::until;
-use crate::{consent, exit, output};
+use crate::{consent, exit, output, tell};
 use api::job_kind::JobKind;
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
 use facts::Subject;
+use facts::ending::{Ending, wait_for_pods};
 use grammar::{DeleteArgs, Format, ResumeArgs, SuspendArgs};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -43,7 +43,7 @@ pub(crate) async fn delete(cluster: &Cluster, args: &DeleteArgs) -> Result<u8, C
             match job.pods() {
                 // its pods are counted meanwhile
                 Some(labels) => {
-                    let (gone, _left) = tokio::try_join!(gone, wait_for_pods(cluster, &labels))?;
+                    let (gone, _left) = tokio::try_join!(gone, wait_for_pods(cluster, &labels, tell))?;
                     drop(gone);
                 }
                 None => drop(gone.await?),
@@ -131,7 +131,7 @@ pub(crate) async fn suspend(cluster: &Cluster, args: &SuspendArgs) -> Result<u8,
     }
     for job in &jobs {
         let left = match job.pods().filter(|_| !args.no_wait) {
-            Some(labels) => wait_for_pods(cluster, &labels).await?,
+            Some(labels) => wait_for_pods(cluster, &labels, tell).await?,
             None => Ending::default(),
         };
         if let Some(left) = left.sentence() {

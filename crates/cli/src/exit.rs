@@ -4,6 +4,8 @@
 //! all else.
 
 use client::ClientError;
+use facts::follow::Ended;
+use view::state::{self, Phase};
 
 /// All went well; of `run` and `wait`: the job completed.
 pub const OK: u8 = 0;
@@ -33,5 +35,14 @@ pub fn of(error: &ClientError) -> u8 {
         | ClientError::NotServed
         | ClientError::NoMpiJobs => FAILURE,
         ClientError::Api(..) | ClientError::Io { .. } | ClientError::Kubeconfig { .. } => FAILURE,
+    }
+}
+
+/// The code for the end of a job that was followed.
+pub(crate) fn of_ended(ended: &Ended) -> u8 {
+    match ended.job.as_ref().map(Phase::of) {
+        Some(Phase::Complete) => OK,
+        Some(Phase::Failed | Phase::Pending | Phase::Running | Phase::Suspended) => state::exit_code(&ended.pods),
+        None => FAILURE,
     }
 }

@@ -1,12 +1,12 @@
 //! `wait`, `runtimes`.
 
 use crate::exit;
-use crate::follow::refused;
 use crate::output;
 use api::job_kind::JobKind;
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
+use facts::ending::refused;
 use futures::{StreamExt, TryStreamExt};
 use grammar::{Format, ListArgs, WaitArgs, WaitFor};
 use kube::api::ListParams;

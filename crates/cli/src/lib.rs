@@ -20,11 +20,9 @@ pub mod daemon;
 pub mod damaged;
 mod describe;
 mod doctor;
-mod ending;
 mod exec;
 pub mod exit;
 mod explain;
-mod follow;
 mod get;
 mod init;
 mod jobs;
@@ -33,6 +31,7 @@ mod metrics;
 mod mpijob;
 mod output;
 pub mod plugin;
+mod prepared;
 mod queue;
 mod resolved;
 mod retried;
@@ -74,6 +73,11 @@ pub fn parse(words: &[OsString]) -> Result<Cli, u8> {
 pub fn choice(global: &Global) -> Choice {
     let Global { home, kubeconfig, context, namespace, verbose: _, plugin } = global.clone();
     Choice { home, kubeconfig, context, namespace, plugin, warn }
+}
+
+/// Prints what is said while something goes on.
+pub(crate) fn tell(line: &str) {
+    eprintln!("{line}");
 }
 
 /// Prints a warning of the API server, as kubectl does.

@@ -1,11 +1,13 @@
 //! `trainyard logs`: the lines of a job's runs, also when its pods are gone.
 
 use crate::exit;
-use crate::follow::follow_from;
 use crate::output::is_fancy;
+use crate::screen::Screen;
+use crate::tell;
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind};
+use facts::follow::follow_from;
 use facts::history::{self, RunOf, Window};
 use facts::reader::{is_gone, whole_second};
 use facts::{Piece, missing};
@@ -57,8 +59,10 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, Clien
         }
     };
     if args.follow {
-        let ended = follow_from(cluster, &args.job, &show, runs, Phase::of(&job).is_finished()).await?;
-        return Ok(ended.exit_code());
+        let mut screen = Screen::new(&show, &args.job, &cluster.flags);
+        let is_finished = Phase::of(&job).is_finished();
+        let ended = follow_from(cluster, &args.job, &show, runs, is_finished, &mut screen, tell).await?;
+        return Ok(exit::of_ended(&ended));
     }
     let which = args.which();
     show.check(&args.job, &runs.sources()).map_err(missing)?;

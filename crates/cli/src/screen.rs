@@ -4,6 +4,7 @@ use crate::exit;
 use crate::output::is_fancy;
 use api::foreign::visible;
 use api::object;
+use facts::follow::Audience;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
@@ -85,7 +86,12 @@ impl Status {
 }
 
 impl<'a> Screen<'a> {
-    pub(crate) fn new(show: &'a Show, unfold: String) -> Self {
+    /// The screen of a job; `flags` are those of commands that are proposed.
+    pub(crate) fn new(show: &'a Show, job: &str, flags: &str) -> Self {
+        let unfold = match show.all {
+            true => String::new(),
+            false => format!("trainyard logs {job}{flags} --all shows them"),
+        };
         let is_terminal = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self {
@@ -97,32 +103,6 @@ impl<'a> Screen<'a> {
             shown_reasons: BTreeSet::new(),
             bars: Bars::default(),
         }
-    }
-
-    pub(crate) fn print(&mut self, line: Line) {
-        // what is drawn as a bar need not stand there as a line, too
-        if self.live && self.show.progress {
-            let step = &line.source.step;
-            match downloads::news(step, &line.text) {
-                Some(News::Progress(download)) => {
-                    self.status.downloads.insert(step.clone(), download.bar());
-                    return;
-                }
-                Some(News::Done) => drop(self.status.downloads.remove(step)),
-                None => {}
-            }
-        }
-        let lines = self.bars.take(line);
-        self.clear();
-        self.put(lines);
-        self.redraw();
-    }
-
-    /// Prints the last states of bars: no further line comes.
-    pub(crate) fn finish(&mut self) {
-        self.clear();
-        let rest = self.bars.rest();
-        self.put(rest);
     }
 
     fn put(&self, lines: Vec<Line>) {
@@ -145,62 +125,10 @@ impl<'a> Screen<'a> {
             .join("  ")
     }
 
-    pub(crate) fn status<'p>(&mut self, job: &Value, pods: impl Iterator<Item = &'p Value>) {
-        if let Some(note) = next_attempt(job) {
-            self.say_once(note);
-        }
-        if !self.show.progress {
-            return;
-        }
-        let was_drawn = !self.status.text.is_empty();
-        if !self.status.follow(job, pods, self.live) {
-            return;
-        }
-        if self.live {
-            if was_drawn {
-                erase();
-            }
-            self.redraw();
-        } else if !self.status.text.is_empty() {
-            eprintln!("{}: {}", object::meta(job, "name"), self.status.text);
-        }
-    }
-
-    /// Says once why a pod cannot start, and each time that a container is tried again.
-    pub(crate) fn note_pending<'p>(&mut self, pods: impl Iterator<Item = &'p Value>) {
-        for pod in pods.filter(|pod| !object::is_terminating(pod)) {
-            let waits = view::state::why_pending(pod).map(|reason| format!("waiting: {reason}"));
-            let again = view::state::restarts(pod).into_iter().map(|text| format!("{}: {text}", step(pod)));
-            waits.into_iter().chain(again).for_each(|note| self.say_once(note));
-        }
-    }
-
     fn say_once(&mut self, note: String) {
         if self.shown_reasons.insert(without_amounts(&note)) {
-            self.say(&note);
+            self.note(&note);
         }
-    }
-
-    /// Reports the processes that still end: in place of the status, or as a line when their number changes.
-    pub(crate) fn say_ending(&mut self, text: Option<String>) {
-        let Some(text) = text else { return };
-        if self.live && self.show.progress {
-            self.clear();
-            self.status.text = text;
-            self.redraw();
-        } else {
-            let number = text.split(" are still").next().unwrap_or_default().to_owned();
-            if self.shown_reasons.insert(number) {
-                eprintln!("{text}");
-            }
-        }
-    }
-
-    /// Says something beside the log lines.
-    pub(crate) fn say(&mut self, note: &str) {
-        self.clear();
-        eprintln!("{note}");
-        self.redraw();
     }
 
     pub(crate) fn clear(&self) {
@@ -222,6 +150,86 @@ impl<'a> Screen<'a> {
             }
             let _ = std::io::stderr().flush();
         }
+    }
+}
+
+impl Audience for Screen<'_> {
+    fn line(&mut self, line: Line) {
+        // what is drawn as a bar need not stand there as a line, too
+        if self.live && self.show.progress {
+            let step = &line.source.step;
+            match downloads::news(step, &line.text) {
+                Some(News::Progress(download)) => {
+                    self.status.downloads.insert(step.clone(), download.bar());
+                    return;
+                }
+                Some(News::Done) => drop(self.status.downloads.remove(step)),
+                None => {}
+            }
+        }
+        let lines = self.bars.take(line);
+        self.clear();
+        self.put(lines);
+        self.redraw();
+    }
+
+    /// Prints the last states of bars: no further line comes.
+    fn finish(&mut self) {
+        self.clear();
+        let rest = self.bars.rest();
+        self.put(rest);
+    }
+
+    fn status<'p>(&mut self, job: &Value, pods: impl Iterator<Item = &'p Value>) {
+        if let Some(note) = next_attempt(job) {
+            self.say_once(note);
+        }
+        if !self.show.progress {
+            return;
+        }
+        let was_drawn = !self.status.text.is_empty();
+        if !self.status.follow(job, pods, self.live) {
+            return;
+        }
+        if self.live {
+            if was_drawn {
+                erase();
+            }
+            self.redraw();
+        } else if !self.status.text.is_empty() {
+            eprintln!("{}: {}", object::meta(job, "name"), self.status.text);
+        }
+    }
+
+    /// Says once why a pod cannot start, and each time that a container is tried again.
+    fn pods<'p>(&mut self, pods: impl Iterator<Item = &'p Value>) {
+        for pod in pods.filter(|pod| !object::is_terminating(pod)) {
+            let waits = view::state::why_pending(pod).map(|reason| format!("waiting: {reason}"));
+            let again = view::state::restarts(pod).into_iter().map(|text| format!("{}: {text}", step(pod)));
+            waits.into_iter().chain(again).for_each(|note| self.say_once(note));
+        }
+    }
+
+    /// Reports the processes that still end: in place of the status, or as a line when their number changes.
+    fn ending(&mut self, text: Option<String>) {
+        let Some(text) = text else { return };
+        if self.live && self.show.progress {
+            self.clear();
+            self.status.text = text;
+            self.redraw();
+        } else {
+            let number = text.split(" are still").next().unwrap_or_default().to_owned();
+            if self.shown_reasons.insert(number) {
+                eprintln!("{text}");
+            }
+        }
+    }
+
+    /// Says something beside the log lines.
+    fn note(&mut self, note: &str) {
+        self.clear();
+        eprintln!("{note}");
+        self.redraw();
     }
 }
 

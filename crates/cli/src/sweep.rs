@@ -2,7 +2,8 @@
 
 use crate::exit;
 use crate::output;
-use crate::run::{Prepared, tell};
+use crate::prepared::Prepared;
+use crate::tell;
 use api::object;
 use client::{ClientError, Kind};
 use grammar::Format;

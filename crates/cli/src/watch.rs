@@ -1,11 +1,11 @@
 //! `run --watch`: the job runs again whenever its code changes.
 
 use crate::exit;
-use crate::follow::Stop;
 use crate::jobs::until;
-use crate::run::{Prepared, spec};
+use crate::prepared::{Prepared, spec};
 use api::object;
 use client::{ClientError, Cluster, Kind};
+use facts::follow::Stop;
 use grammar::{Global, RunArgs};
 use kube::api::DeleteParams;
 use std::path::PathBuf;

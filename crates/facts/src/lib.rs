@@ -8,6 +8,8 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 mod bytes;
+pub mod ending;
+pub mod follow;
 mod gone;
 pub mod history;
 pub mod machine;

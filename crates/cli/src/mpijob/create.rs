@@ -2,13 +2,14 @@
 
 use super::{full_name, wrong};
 use crate::{exit, output};
-use api::mpi::{API_VERSION, KIND, PLURAL};
+use api::mpi::{API_VERSION, PLURAL};
 use api::object;
 use client::{ClientError, Cluster};
 use grammar::mpi::{CreateArgs, DryRun, Implementation};
 use grammar::{Format, Global};
 use serde_json::Value;
 use std::io::Read;
+use std::path::Path;
 use submission::mpi::{self, for_a_shell, manifest};
 
 /// What a dry run of the client prints, which asks nobody; `None` where a server is needed.
@@ -26,7 +27,7 @@ pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Optio
         return Ok(None);
     }
     let job = match &args.file {
-        Some(_) => read(args)?,
+        Some(path) => read(path)?,
         None => manifest(&spec(args), global.namespace.as_deref(), None)?,
     };
     print(&job, args);
@@ -37,8 +38,8 @@ pub(crate) fn without_server(args: &CreateArgs, global: &Global) -> Result<Optio
 pub(crate) async fn create(cluster: &Cluster, args: &CreateArgs, global: &Global) -> Result<u8, ClientError> {
     let mut cluster = cluster.clone();
     let job = match &args.file {
-        Some(_) => {
-            let job = read(args)?;
+        Some(path) => {
+            let job = read(path)?;
             let namespace = object::meta(&job, "namespace");
             match global.namespace.as_deref() {
                 Some(given) if !namespace.is_empty() && given != namespace => {
@@ -120,8 +121,7 @@ fn print(job: &Value, args: &CreateArgs) {
 }
 
 /// The one MPIJob of the file.
-fn read(args: &CreateArgs) -> Result<Value, ClientError> {
-    let path = args.file.as_deref().unwrap_or_else(|| unreachable!("without a file there is nothing to read"));
+fn read(path: &Path) -> Result<Value, ClientError> {
     let failed = |source| ClientError::Io { doing: "read", path: path.to_owned(), source };
     let mut text = String::new();
     if path.as_os_str() == "-" {
@@ -129,28 +129,7 @@ fn read(args: &CreateArgs) -> Result<Value, ClientError> {
     } else {
         text = std::fs::read_to_string(path).map_err(failed)?;
     }
-    parsed(&text).map_err(|fault| wrong(format!("{}: {fault}", path.display())))
-}
-
-fn parsed(text: &str) -> Result<Value, String> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| {
-        let told = error.to_string();
-        let first = told.lines().next().unwrap_or("it is no YAML");
-        first.strip_prefix("error: ").unwrap_or(first).to_owned()
-    })?;
-    let mut objects = documents.into_iter().filter(|document| !document.is_null());
-    let job = objects.next().ok_or("it is empty")?;
-    if objects.next().is_some() {
-        return Err("it has more than one object; create all of them with: kubectl create -f".to_owned());
-    }
-    match (job["apiVersion"].as_str(), job["kind"].as_str()) {
-        (Some(API_VERSION), Some(KIND)) => Ok(job),
-        (Some(version), Some(kind)) => Err(format!("it is {version} {kind}, and not {API_VERSION} {KIND}")),
-        (version, _) => {
-            let member = if version.is_none() { "apiVersion" } else { "kind" };
-            Err(format!("it has no {member}, and should be {API_VERSION} {KIND}"))
-        }
-    }
+    mpi::read(&text).map_err(|fault| wrong(format!("{}: {fault}", path.display())))
 }
 
 #[cfg(test)]
@@ -186,21 +165,5 @@ mod tests {
             cases += 1;
         }
         assert!(cases >= 15, "{cases}");
-    }
-
-    #[test]
-    fn a_file_holds_one_mpijob() {
-        let job = "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: a}\n";
-        assert_eq!(parsed(&format!("# first\n---\n{job}")).map(|job| job["metadata"]["name"].clone()), Ok("a".into()));
-        for (text, says) in [
-            (String::new(), "it is empty"),
-            (format!("{job}---\n{job}"), "more than one object"),
-            ("apiVersion: v1\nkind: Pod\n".to_owned(), "it is v1 Pod, and not kubeflow.org/v2beta1 MPIJob"),
-            ("a: 1".to_owned(), "it has no apiVersion, and should be kubeflow.org/v2beta1 MPIJob"),
-            (format!("{job}  x: ["), ""),
-        ] {
-            let told = parsed(&text).expect_err("it is none");
-            assert!(told.contains(says) && !told.contains('\n'), "{told}");
-        }
     }
 }

@@ -1,14 +1,11 @@
 //! Logs of all ranks in one stream, live, until the job ends.
 
-use crate::ending::Ending;
-use crate::exit;
-use crate::screen::Screen;
+use crate::ending::{Ending, refused};
+use crate::reader::Reader;
+use crate::{Reasons, ThisMachine, history, usage};
 use api::jobset::keys::{JOBSET_UID, RESTART_ATTEMPT};
 use api::object;
 use client::{ClientError, Cluster, Kind, pods_of, value};
-use facts::ThisMachine;
-use facts::reader::Reader;
-use facts::{Reasons, history};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
@@ -21,12 +18,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use view::lines::Line;
-pub(crate) use view::lines::Show;
+use view::lines::{Line, Show};
 use view::runs::{Runs, statuses};
 use view::state::{Phase, short_duration};
 
-/// Lines in flight between the readers and the printer; a slow terminal slows the readers, nothing else.
+/// Lines in flight between the readers and the audience; a slow audience slows the readers, nothing else.
 const LINES_MAX: usize = 1024;
 /// How long after the job's end the last log lines may take to arrive.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
@@ -43,7 +39,7 @@ const SHORT: Duration = Duration::from_millis(700);
 const ENDING_MIN: Duration = Duration::from_secs(5);
 
 /// How a followed job ended.
-pub(crate) struct Ended {
+pub struct Ended {
     /// `None`: it was deleted meanwhile.
     pub job: Option<Value>,
     pub pods: Vec<Value>,
@@ -55,10 +51,10 @@ pub(crate) struct Ended {
 
 /// Says to a [`follow`] in progress that its job is being suspended: it then returns once the job's processes have ended.
 #[derive(Debug, Default)]
-pub(crate) struct Stop(AtomicBool);
+pub struct Stop(AtomicBool);
 
 impl Stop {
-    pub(crate) fn set(&self) {
+    pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
@@ -67,55 +63,70 @@ impl Stop {
     }
 }
 
-impl Ended {
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self.job.as_ref().map(Phase::of) {
-            Some(Phase::Complete) => exit::OK,
-            Some(Phase::Failed | Phase::Pending | Phase::Running | Phase::Suspended) => {
-                view::state::exit_code(&self.pods)
-            }
-            None => exit::FAILURE,
-        }
-    }
+/// Is shown what happens to a job that is followed. One task makes all calls, in the order of what happens.
+pub trait Audience {
+    /// A line of a rank.
+    fn line(&mut self, line: Line);
+
+    /// The pods as they were seen last, whenever one changes.
+    fn pods<'p>(&mut self, pods: impl Iterator<Item = &'p Value>);
+
+    /// How the job stands, whenever anything changes and until it is asked to stop.
+    fn status<'p>(&mut self, job: &Value, pods: impl Iterator<Item = &'p Value>);
+
+    /// A sentence about the job: why it waits, or that its ranks are silent.
+    fn note(&mut self, note: &str);
+
+    /// How many processes still end, while the job's end is waited for.
+    fn ending(&mut self, text: Option<String>);
+
+    /// There is nothing more to come.
+    fn finish(&mut self);
 }
 
-/// Prints the job's log lines as they come until it and its processes have ended and all lines are printed.
+/// Shows the job's log lines as they come until it and its processes have ended and all lines are shown. `trouble`: is told by readers what
+/// they cannot read.
 ///
 /// Expected flow: watches the job and its pods; each container that starts gets a reader, which reads on where it left
 /// off if the control plane goes away meanwhile.
 ///
 /// Errors: only the first requests' (no permission, no server); later ones are retried, as the control plane may be
 /// restarting while the job goes on.
-pub(crate) async fn follow(cluster: &Cluster, job: &str, show: &Show, stop: &Stop) -> Result<Ended, ClientError> {
-    follow_until(cluster, job, show, Runs::default(), false, stop).await
+pub async fn follow(
+    cluster: &Cluster,
+    job: &str,
+    show: &Show,
+    stop: &Stop,
+    audience: &mut impl Audience,
+    trouble: fn(&str),
+) -> Result<Ended, ClientError> {
+    follow_until(cluster, job, show, (Runs::default(), false), stop, audience, trouble).await
 }
 
 /// The same for a job that has had `runs`, and may be finished: the last of each step is shown, and what follows.
-pub(crate) async fn follow_from(
+pub async fn follow_from(
     cluster: &Cluster,
     job: &str,
     show: &Show,
     runs: Runs,
     is_finished: bool,
+    audience: &mut impl Audience,
+    trouble: fn(&str),
 ) -> Result<Ended, ClientError> {
-    follow_until(cluster, job, show, runs, is_finished, &Stop::default()).await
+    follow_until(cluster, job, show, (runs, is_finished), &Stop::default(), audience, trouble).await
 }
 
 async fn follow_until(
     cluster: &Cluster,
     job: &str,
     show: &Show,
-    runs: Runs,
-    is_finished: bool,
+    (runs, is_finished): (Runs, bool),
     stop: &Stop,
+    audience: &mut impl Audience,
+    trouble: fn(&str),
 ) -> Result<Ended, ClientError> {
-    let unfold = match show.all {
-        true => String::new(),
-        false => format!("trainyard logs {job}{} --all shows them", cluster.flags),
-    };
-    let mut screen = Screen::new(show, unfold);
     let (sender, mut lines) = mpsc::channel(LINES_MAX);
-    let mut readers = Readers::new(cluster, job, show, sender, runs, is_finished);
+    let mut readers = Readers::new(cluster, job, show, sender, (runs, is_finished), trouble);
     let mut state = None;
 
     let by_name = watcher::Config::default().fields(&format!("metadata.name={job}"));
@@ -135,7 +146,7 @@ async fn follow_until(
             biased;
             Some(line) = lines.recv() => {
                 heard = Instant::now();
-                screen.print(line);
+                audience.line(line);
             }
             change = pod_changes.next() => {
                 match change {
@@ -147,7 +158,7 @@ async fn follow_until(
                         None => continue,
                     },
                 }
-                screen.note_pending(readers.pods());
+                audience.pods(readers.pods());
             }
             change = job_changes.next() => match change {
                 Some(Ok(Change::Is(object))) => state = Some(*object),
@@ -161,7 +172,7 @@ async fn follow_until(
                 if let Some(job) = &state
                     && let Some(note) = reasons.look(cluster, job, &ThisMachine).await
                 {
-                    screen.say(&note);
+                    audience.note(&note);
                 }
             }
             () = tokio::time::sleep(TICK), if ending_since.is_some() => {}
@@ -169,11 +180,11 @@ async fn follow_until(
                 looked = Instant::now();
                 let silent = heard.elapsed();
                 if state.as_ref().is_some_and(|job| Phase::of(job) == Phase::Running)
-                    && let Some(note) = silence(job, &cluster.flags, silent, facts::usage::is_idle(cluster, job).await)
+                    && let Some(note) = silence(job, &cluster.flags, silent, usage::is_idle(cluster, job).await)
                     && said_at != Some(heard)
                 {
                     said_at = Some(heard);
-                    screen.say(&note);
+                    audience.note(&note);
                 }
             }
         }
@@ -181,7 +192,7 @@ async fn follow_until(
             reasons.see(job);
         }
         if let Some(job) = state.as_ref().filter(|_| !stop.is_set()) {
-            screen.status(job, readers.pods());
+            audience.status(job, readers.pods());
         }
         let is_over = gone || state.as_ref().is_some_and(|job| Phase::of(job).is_finished());
         let is_stopped = stop.is_set() && state.as_ref().is_some_and(is_suspended);
@@ -196,7 +207,7 @@ async fn follow_until(
         }
         if since.elapsed() >= SHORT {
             let leave = if stop.is_set() { "; Ctrl-C again to leave" } else { "" };
-            screen.say_ending(left.sentence().map(|text| text + leave));
+            audience.ending(left.sentence().map(|text| text + leave));
         }
     };
     let is_stopped = stop.is_set() && !gone && state.as_ref().is_some_and(|job| !Phase::of(job).is_finished());
@@ -208,14 +219,15 @@ async fn follow_until(
     let (mut tasks, pods) = readers.close();
     let drain = async {
         while let Some(line) = lines.recv().await {
-            screen.print(line);
+            audience.line(line);
         }
     };
     if tokio::time::timeout(DRAIN_MAX, drain).await.is_err() {
-        eprintln!("some log lines did not arrive; see them with: trainyard logs {job}{}", cluster.flags);
+        let lost = format!("some log lines did not arrive; see them with: trainyard logs {job}{}", cluster.flags);
+        trouble(&lost);
     }
     tasks.shutdown().await;
-    screen.finish();
+    audience.finish();
     Ok(Ended { job: if gone { None } else { state }, pods, is_stopped, left })
 }
 
@@ -237,22 +249,13 @@ fn silence(job: &str, flags: &str, silent: Duration, is_idle: Option<bool>) -> O
     Some(format!("{what}; see what holds it up: trainyard explain {job}{flags}"))
 }
 
-/// The error of a watch that trying again does not help: its objects may not be read.
-pub(crate) fn refused(error: watcher::Error) -> Option<ClientError> {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
-            Some(kube::Error::Api(status).into())
-        }
-        _ => None,
-    }
-}
-
 /// The readers of all runs, and the pods as they were seen last.
 struct Readers<'a> {
     cluster: &'a Cluster,
     job: &'a str,
     show: Arc<Show>,
     sender: mpsc::Sender<Line>,
+    trouble: fn(&str),
     tasks: JoinSet<()>,
     /// Uid, container and restarts of the runs that are read, or need not be.
     followed: BTreeSet<(String, String, i64)>,
@@ -270,8 +273,8 @@ impl<'a> Readers<'a> {
         job: &'a str,
         show: &Show,
         sender: mpsc::Sender<Line>,
-        runs: Runs,
-        is_finished: bool,
+        (runs, is_finished): (Runs, bool),
+        trouble: fn(&str),
     ) -> Self {
         let earlier = runs.earlier(is_finished);
         let followed = earlier.map(|run| (run.pod.clone(), run.container.clone(), run.restarts)).collect();
@@ -280,6 +283,7 @@ impl<'a> Readers<'a> {
             job,
             show: Arc::new(show.clone()),
             sender,
+            trouble,
             tasks: JoinSet::new(),
             followed,
             runs,
@@ -336,7 +340,7 @@ impl<'a> Readers<'a> {
             show: Arc::clone(&self.show),
             seen: watched.subscribe(),
             sender: self.sender.clone(),
-            tell: |note| eprintln!("{note}"),
+            tell: self.trouble,
         };
         self.tasks.spawn(reader.read());
     }

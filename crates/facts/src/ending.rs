@@ -1,6 +1,5 @@
 //! Pods that are still ending: how many, for how long at most, and the wait for them.
 
-use crate::follow::refused;
 use api::object;
 use client::{ClientError, Cluster, Kind, value};
 use futures::StreamExt;
@@ -19,7 +18,7 @@ const GRACE: i64 = 10;
 
 /// Processes of a job that have not ended yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub struct Ending {
     pub processes: i64,
     /// Of how many in all.
     pub of: i64,
@@ -29,7 +28,7 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// Counts the processes of pods, each with whether its object still exists.
-    pub(crate) fn of<'a>(pods: impl IntoIterator<Item = (&'a Value, bool)>, now: Timestamp) -> Self {
+    pub fn of<'a>(pods: impl IntoIterator<Item = (&'a Value, bool)>, now: Timestamp) -> Self {
         let mut ending = Self::default();
         for (pod, exists) in pods {
             let processes = processes_per_node(pod).max(1);
@@ -48,7 +47,7 @@ impl Ending {
     }
 
     /// `2 of 4 processes are still ending, at most 30 s`; `None`: none is.
-    pub(crate) fn sentence(&self) -> Option<String> {
+    pub fn sentence(&self) -> Option<String> {
         let Self { processes, of, left } = *self;
         if processes == 0 {
             return None;
@@ -66,11 +65,11 @@ impl Ending {
     }
 }
 
-/// Waits until all pods with these labels have ended, and reports on stderr how many have not, each time that their number changes.
+/// Waits until all pods with these labels have ended, and tells how many have not, each time that their number changes.
 /// Returns what is left when they take longer than they may.
 ///
 /// Errors: the pods may not be read.
-pub(crate) async fn wait_for_pods(cluster: &Cluster, labels: &str) -> Result<Ending, ClientError> {
+pub async fn wait_for_pods(cluster: &Cluster, labels: &str, tell: fn(&str)) -> Result<Ending, ClientError> {
     let config = watcher::Config::default().labels(labels);
     let mut changes = watcher(cluster.api(Kind::Pod), config).default_backoff().boxed();
     let mut pods: BTreeMap<String, (Value, bool)> = BTreeMap::new();
@@ -113,12 +112,22 @@ pub(crate) async fn wait_for_pods(cluster: &Cluster, labels: &str) -> Result<End
         if is_asked && ending.processes != said {
             said = ending.processes;
             if let Some(text) = ending.sentence() {
-                eprintln!("{text}");
+                tell(&text);
             }
         }
         if is_asked {
             until = api::time::after(Instant::now(), ending.patience());
         }
+    }
+}
+
+/// The error of a watch that trying again does not help: its objects may not be read.
+pub fn refused(error: watcher::Error) -> Option<ClientError> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
+            Some(kube::Error::Api(status).into())
+        }
+        _ => None,
     }
 }
 
