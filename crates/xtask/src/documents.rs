@@ -83,13 +83,13 @@ const ABSENCES: &[Absence] = &[
         words: &["client::", "kube::", "std::fs", "println!"],
     },
     Absence {
-        says: "`client`, `facts` and `doctor` print nothing",
+        says: "`client`, `facts`, `doctor` and `leftovers` print nothing",
         folder: "crates/facts/src/",
         but: &[],
         words: &["println!", "print!", "std::process"],
     },
     Absence {
-        says: "`client`, `facts` and `doctor` print nothing",
+        says: "`client`, `facts`, `doctor` and `leftovers` print nothing",
         folder: "crates/doctor/src/",
         but: &[],
         words: &["println!", "print!", "std::process"],
@@ -112,6 +112,12 @@ const ABSENCES: &[Absence] = &[
         folder: "crates/clusters/src/",
         but: &[],
         words: &["println!", "print!", "clap"],
+    },
+    Absence {
+        says: "`client`, `facts`, `doctor` and `leftovers` print nothing",
+        folder: "crates/leftovers/src/",
+        but: &[],
+        words: &["println!", "print!", "std::process"],
     },
     Absence {
         says: "`grammar` carries nothing out",
