@@ -2,7 +2,6 @@
 
 use api::mpi::names::hosts;
 use futures::StreamExt;
-use grammar::MpiWaitArgs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
