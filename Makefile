@@ -152,7 +152,7 @@ soak: bin $(VENV)/api $(VENV)/data sdk-pythons sshd ## what the gate does a tent
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/api/test_schemas.py -q -s --timeout 0
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-2000} cargo test --release --package apiserver --test it hostile_definitions)
-	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --lib streams::properties)
+	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package streams --lib properties)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package placement --test it best)
 	@$(call some,TRAINYARD_LEDGER_SEEDS=$${LEDGER_SEEDS:-20000} cargo test --release --package managed --test ledger)
 	@$(call some,TRAINYARD_LEDGER_SHARE=100 TRAINYARD_LEDGER_STORMS=$${LEDGER_STORMS:-20} cargo test --release --package sim --test ledger -- --nocapture)

@@ -22,7 +22,6 @@ pub mod protobuf;
 pub mod query;
 pub mod registry;
 mod route;
-pub mod streams;
 mod table;
 pub mod usage;
 mod wire;

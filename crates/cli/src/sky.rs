@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use ::sky::check::PathKind;
 use ::sky::commands::{Parsed, commands, parse};
-use ::sky::console::{World, catalogue_named, run};
+use ::sky::console::{Circumstances, catalogue_named, run};
 use api::foreign::visible;
 use client::Home;
 use managed::launch;
@@ -71,7 +71,7 @@ pub fn main(words: &[String]) -> u8 {
     let shown_folder = folder.display().to_string();
     let variable = |name: &str| std::env::var(name).ok();
     let known = at_hand.clone();
-    let world = World {
+    let world = Circumstances {
         catalogue: &catalogue,
         catalogue_folder: &shown_folder,
         enabled: &enabled,
@@ -98,7 +98,8 @@ pub fn main(words: &[String]) -> u8 {
     }
     let hosts = call.as_ref().map_or_else(Vec::new, |call| verbs::look_for_gpus(call, &at_hand));
     let tried = call.as_ref().map_or_else(Vec::new, |call| offers::tried(call, &at_hand, &home, &enabled));
-    let seen = World { nodes: &at_hand.nodes, hosts: &hosts, unusable: &at_hand.unusable, tried: &tried, ..world };
+    let seen =
+        Circumstances { nodes: &at_hand.nodes, hosts: &hosts, unusable: &at_hand.unusable, tried: &tried, ..world };
     let printed = run(words, &seen);
     say(&printed.out, &(printed.err + &printed.note), printed.code)
 }

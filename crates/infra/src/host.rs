@@ -9,10 +9,10 @@ const LIBRARY: &str = include_str!("host.sh");
 pub const HELLO: &str = "trainyard-host";
 
 /// What a machine answered: values by name, in order.
-pub type Answer = BTreeMap<String, Vec<String>>;
+pub type Said = BTreeMap<String, Vec<String>>;
 
 /// The first value of this name; empty where there is none.
-pub fn first<'a>(answer: &'a Answer, name: &str) -> &'a str {
+pub fn first<'a>(answer: &'a Said, name: &str) -> &'a str {
     answer.get(name).and_then(|values| values.first()).map_or("", String::as_str)
 }
 
@@ -39,10 +39,10 @@ pub fn reader(script: &str) -> String {
 ///
 /// # Errors
 /// What it says went wrong, or `Broken`.
-pub fn outcome(code: Option<i32>, said: &[u8], complaint: &[u8]) -> Result<Answer, Fault> {
+pub fn outcome(code: Option<i32>, said: &[u8], complaint: &[u8]) -> Result<Said, Fault> {
     let (said, complaint) = (String::from_utf8_lossy(said), String::from_utf8_lossy(complaint));
     let lines = said.lines().skip_while(|line| *line != HELLO).skip(1);
-    let mut answer = Answer::new();
+    let mut answer = Said::new();
     for (name, value) in lines.filter_map(|line| line.split_once('=')) {
         answer.entry(name.to_owned()).or_default().push(value.to_owned());
     }
@@ -73,12 +73,12 @@ mod tests {
     use std::process::{Command, Stdio};
 
     /// Calls a function as a machine's shell does; its home directory is `home`.
-    fn call(home: &Path, function: &str, variables: &[(&str, &str)]) -> Result<Answer, Fault> {
+    fn call(home: &Path, function: &str, variables: &[(&str, &str)]) -> Result<Said, Fault> {
         call_with(home, function, variables, "")
     }
 
     /// The same, with what the function reads behind its script.
-    fn call_with(home: &Path, function: &str, variables: &[(&str, &str)], input: &str) -> Result<Answer, Fault> {
+    fn call_with(home: &Path, function: &str, variables: &[(&str, &str)], input: &str) -> Result<Said, Fault> {
         let script = script(function, variables);
         let mut child = Command::new("sh")
             .args(["-c", &reader(&script)])

@@ -21,4 +21,4 @@ pub mod ssh;
 pub use attention::Attention;
 pub use machine_controller::MachineController;
 pub use managed::provider::{Ended, Failure, Fate, Found, Handle, Request, Seen, State};
-pub use provider::{Answer, Provider};
+pub use provider::{Answering, Provider};

@@ -4,7 +4,7 @@
 //! A machine's folder is named after its token and holds `machine.json`, which is written before anything is started. So a crash leaves either
 //! nothing or a machine that `list_owned` tells of. The agents run in this process: the composition passes in how.
 
-use crate::provider::{Answer, Provider};
+use crate::provider::{Answering, Provider};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use managed::provider::{Failure, Fate, Found, Handle, Request, Seen, State};
@@ -313,7 +313,7 @@ impl Provider for Machines {
         NAME
     }
 
-    fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
+    fn create<'a>(&'a self, request: &'a Request) -> Answering<'a, Seen> {
         async move {
             let _turn = self.turn.lock().await;
             let (folder, record) = self.make(request)?;
@@ -323,23 +323,23 @@ impl Provider for Machines {
         .boxed()
     }
 
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.to(machine, None).boxed()
     }
 
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.to(machine, Some(Goal::Stopped)).boxed()
     }
 
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.to(machine, Some(Goal::Running)).boxed()
     }
 
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.to(machine, Some(Goal::Gone)).boxed()
     }
 
-    fn list_owned(&self) -> Answer<'_, Vec<Seen>> {
+    fn list_owned(&self) -> Answering<'_, Vec<Seen>> {
         async {
             let state = |goal| match goal {
                 Goal::Running => State::Running,

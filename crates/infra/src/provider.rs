@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use managed::provider::{Failure, Fate, Found, Handle, Request, Seen};
 
 /// An answer that is on its way.
-pub type Answer<'a, T> = BoxFuture<'a, Result<T, Failure>>;
+pub type Answering<'a, T> = BoxFuture<'a, Result<T, Failure>>;
 
 /// Makes, finds, stops and ends machines.
 ///
@@ -22,22 +22,22 @@ pub trait Provider: Send + Sync + 'static {
     ///
     /// # Errors
     /// `NextCandidate` where there is no room, `GiveUp` where it is refused; then nothing of it is left.
-    fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen>;
+    fn create<'a>(&'a self, request: &'a Request) -> Answering<'a, Seen>;
 
     /// The machine as it is now. Sees to it that a machine that is to run has its agent, also after a restart of this process.
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found>;
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found>;
 
     /// Begins to stop the machine; its disk stays.
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found>;
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found>;
 
     /// Begins to start a stopped machine, and its agent.
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found>;
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found>;
 
     /// Begins to end the machine and all that was made for it. `Ended` once nothing of it is left: only that ends the ledger's line.
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found>;
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found>;
 
     /// All machines that were ever made by this installation and are not gone.
-    fn list_owned(&self) -> Answer<'_, Vec<Seen>>;
+    fn list_owned(&self) -> Answering<'_, Vec<Seen>>;
 }
 
 /// A request of a place that is another provider's.

@@ -16,7 +16,7 @@ use crate::sessions::{self, Sessions};
 use crate::warm::{self, Zygotes};
 use crate::wire::Isolation;
 use crate::worker::{Desired, Ended, Worker};
-use crate::world::{PodEvent, World};
+use crate::world::{PodApi, PodEvent};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,7 +183,7 @@ pub struct Agent<W> {
     pub gpus: Vec<gpus::Gpu>,
 }
 
-impl<W: World> Agent<W> {
+impl<W: PodApi> Agent<W> {
     /// Looks at the machine and takes over what earlier agents left in the data directory.
     ///
     /// # Errors
@@ -386,7 +386,7 @@ fn uid(pod: &Pod) -> String {
     pod.metadata.uid.clone().unwrap_or_default()
 }
 
-impl<W: World> Workers<W> {
+impl<W: PodApi> Workers<W> {
     fn on_event(&mut self, event: PodEvent) {
         match event {
             PodEvent::Applied(pod) => self.apply(pod),

@@ -2,7 +2,7 @@
 
 use crate::node_object;
 use crate::untyped::Untyped;
-use crate::world::{EventType, PodEvent, TokenAsk, World, WorldError};
+use crate::world::{EventType, PodApi, PodEvent, TokenAsk, WorldError};
 use api::node::{LEASE_NAMESPACE, LEASE_SECS};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -221,7 +221,7 @@ fn node_time(at: Timestamp) -> String {
     crate::status::time(at)
 }
 
-impl World for KubeWorld {
+impl PodApi for KubeWorld {
     fn pods(&self) -> BoxStream<'static, PodEvent> {
         // A relist comes as a bracket of single objects; it is handed on as one event when the bracket closes.
         let relisted: Vec<Arc<Pod>> = Vec::new();

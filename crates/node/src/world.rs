@@ -55,7 +55,7 @@ impl EventType {
 }
 
 /// The cluster, as the agent sees it. `kube_world::KubeWorld` is the real one; tests have their own.
-pub trait World: Send + Sync + 'static {
+pub trait PodApi: Send + Sync + 'static {
     /// The pods of the node, forever; begins with `All`.
     fn pods(&self) -> BoxStream<'static, PodEvent>;
 

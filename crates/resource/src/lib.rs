@@ -98,7 +98,7 @@ pub struct Kinds {
 }
 
 /// Clock and chance, so that a simulator can own them.
-pub trait World: Send + Sync {
+pub trait ClockAndDice: Send + Sync {
     fn now(&self) -> Timestamp;
     /// A UUID in its usual form.
     fn uid(&self) -> String;

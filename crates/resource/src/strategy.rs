@@ -1,7 +1,7 @@
 //! What a kind decides for itself.
 
 use crate::status::Status;
-use crate::{Facts, List, Lookup, PluralOf, Tokens, User, World};
+use crate::{ClockAndDice, Facts, List, Lookup, PluralOf, Tokens, User};
 use api::field::ErrorList;
 use jiff::Timestamp;
 use merge::apply::Ignored;
@@ -28,7 +28,7 @@ pub struct Context<'a> {
     /// The plural of the kind that `apiVersion` and `kind` of a value name; `None`: it is not served.
     pub plural_of: &'a PluralOf<'a>,
     /// For chance; the time is `now`.
-    pub world: &'a dyn World,
+    pub world: &'a dyn ClockAndDice,
 }
 
 /// What a POST, PUT or GET on a subresource such as `binding`, `eviction` or `token` comes to.

@@ -1,7 +1,7 @@
 //! Logs and shells of pods: connects the API server with the directory of the node agent.
 
+use ::streams::{Command, Io, LogOptions, PodStreams, Resize, StreamKind, StreamOptions};
 use api::object;
-use apiserver::streams::{Command, Io, LogOptions, PodStreams, Resize, StreamKind, StreamOptions};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};

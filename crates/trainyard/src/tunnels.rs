@@ -1,8 +1,8 @@
 //! Agents on other machines: the connections that they keep open, by node, and what the API server asks over them.
 
 use crate::streams::{NodeStreams, asked, not_running};
+use ::streams::{Command, Io, LogOptions, PodStreams, Resize, StreamKind, StreamOptions, Tunnels};
 use api::object;
-use apiserver::streams::{Command, Io, LogOptions, PodStreams, Resize, StreamKind, StreamOptions, Tunnels};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};

@@ -34,13 +34,12 @@ use crate::auth::Authenticator;
 use crate::crd::Definitions;
 use crate::delegate::Delegate;
 use crate::registry::{Catalog, Core, RealWorld, Served, Target};
-use crate::streams::{PodStreams, Tunnels};
 use crate::usage::{self, Usage};
 use crate::wire::ObjectCodec;
 use resource::User;
 use resource::admission::Admission;
 use resource::definitions::DEFINITIONS;
-use resource::{Kinds, World};
+use resource::{ClockAndDice, Kinds};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -49,6 +48,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use store::{OpenError, Store};
+use streams::{PodStreams, Tunnels};
 
 /// How long an event is kept after its last write: upstream's default of `--event-ttl`.
 pub const EVENTS_KEPT: Duration = Duration::from_secs(3600);
@@ -71,7 +71,7 @@ pub struct Options {
     /// Groups that others answer for.
     pub delegates: Vec<Arc<dyn Delegate>>,
     pub authenticator: Authenticator,
-    pub world: Arc<dyn World>,
+    pub world: Arc<dyn ClockAndDice>,
     /// Where requests over sockets are recorded.
     pub audit: Option<crate::audit::Log>,
     /// Objects that say where the server listens (the Service `default/kubernetes` with its endpoints): their addresses and ports are

@@ -7,7 +7,6 @@ use super::{proxy, upgrade};
 use crate::authorize::{self, ResourceAsk};
 use crate::query::{Manner, Query};
 use crate::registry::{Review, Target, internal};
-use crate::streams::{self, LogOptions, Socket, StreamKind, StreamOptions};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Response;
@@ -16,6 +15,7 @@ use resource::status::Status;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
+use streams::{LogOptions, Socket, StreamKind, StreamOptions};
 
 /// Protocols over WebSocket, best first.
 const CHANNEL_PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -190,7 +190,7 @@ impl Server {
             let protocols: &[&str] = if forwards { &SPDY_FORWARD_PROTOCOLS } else { &SPDY_PROTOCOLS };
             return upgrade::to_spdy(ask, protocols, move |protocol, io| {
                 options.protocol = protocol;
-                Box::pin(streams::speak(agent, pod, kind, options, Socket::Spdy(io)))
+                Box::pin(::streams::speak(agent, pod, kind, options, Socket::Spdy(io)))
             });
         }
         if !upgrade::wanted(ask, "websocket") {
@@ -202,7 +202,7 @@ impl Server {
         let protocol = protocols.iter().find(|p| offered.contains(p)).copied().unwrap_or_default();
         options.protocol = protocol.to_owned();
         upgrade::to_frames(ask, protocol, move |io| {
-            Box::pin(streams::speak(agent, pod, kind, options, Socket::WebSocket(io)))
+            Box::pin(::streams::speak(agent, pod, kind, options, Socket::WebSocket(io)))
         })
     }
 }

@@ -3,7 +3,6 @@
 use super::answer::Body;
 use super::handle::Ask;
 use crate::registry::internal;
-use crate::streams::Io;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
@@ -13,6 +12,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use resource::status::Status;
 use sha1::{Digest, Sha1};
+use streams::Io;
 
 /// The header in which a client lists the protocols that it speaks over SPDY, and the server the one it chose.
 const PROTOCOL: &str = "x-stream-protocol-version";

@@ -8,13 +8,13 @@ use super::upgrade;
 use crate::negotiate::Accepted;
 use crate::query::ListOptions;
 use crate::registry::Target;
-use crate::streams::wire::{self, FAREWELL_MAX};
-use crate::streams::{Io, Socket};
 use crate::table::Include;
 use bytes::Bytes;
 use http::Response;
 use resource::status::Status;
 use std::sync::Arc;
+use streams::wire::{self, FAREWELL_MAX};
+use streams::{Io, Socket};
 use tokio::sync::{Mutex, mpsc};
 
 impl Server {
@@ -75,8 +75,8 @@ fn messages(chunk: &Bytes, binary: bool) -> Vec<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::streams::websocket_testing::masked;
     use std::time::Duration;
+    use streams::testing::masked;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test(start_paused = true)]

@@ -36,7 +36,7 @@ use objects::packed::Packed;
 use resource::User;
 use resource::admission::{Admission, Objects};
 use resource::status::Status;
-use resource::{Access, Context, Quotas, Tokens, World};
+use resource::{Access, ClockAndDice, Context, Quotas, Tokens};
 use serde_json::Value;
 use std::sync::{Arc, PoisonError, RwLock};
 use store::{Entry, Event, Key, Op, Revision, Store, Txn, WriteError};
@@ -46,7 +46,7 @@ use turns::Turns;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealWorld;
 
-impl World for RealWorld {
+impl ClockAndDice for RealWorld {
     fn now(&self) -> Timestamp {
         clock::now()
     }
@@ -190,7 +190,7 @@ pub struct Core {
     pub store: Store,
     catalog: RwLock<Arc<Catalog>>,
     pub(crate) plugins: Vec<Arc<dyn Admission>>,
-    pub world: Arc<dyn World>,
+    pub world: Arc<dyn ClockAndDice>,
     pub tokens: Arc<dyn Tokens>,
     turns: Turns,
     places: apart::Places,
@@ -203,7 +203,7 @@ impl Core {
         store: Store,
         catalog: Catalog,
         plugins: Vec<Arc<dyn Admission>>,
-        world: Arc<dyn World>,
+        world: Arc<dyn ClockAndDice>,
         tokens: Arc<dyn Tokens>,
         access: Arc<dyn Access>,
         quotas: Arc<dyn Quotas>,

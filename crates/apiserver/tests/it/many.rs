@@ -3,8 +3,8 @@
 use super::hostile::Hostile;
 use apiserver::{Options, Server};
 use jiff::{SignedDuration, Timestamp};
+use resource::ClockAndDice;
 use resource::User;
-use resource::World;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ struct Clock {
     count: AtomicU64,
 }
 
-impl World for Clock {
+impl ClockAndDice for Clock {
     fn now(&self) -> Timestamp {
         let begin: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         begin + SignedDuration::from_secs(self.seconds.load(Ordering::SeqCst))

@@ -13,7 +13,7 @@ use super::clusters::{self, Found, Sky};
 use super::submit::Trouble;
 use super::words::as_typed;
 use ::sky::commands::Call;
-use ::sky::console::{Host, Prepared, Printed, World, prepared};
+use ::sky::console::{Circumstances, Host, Prepared, Printed, prepared};
 use ::sky::value::Map;
 use api::foreign::visible;
 use api::sky::{ClusterPhase, Power};
@@ -86,7 +86,7 @@ fn misused(call: &Call, message: impl Into<String>) -> End {
 }
 
 /// Asks the clusters of Kubernetes what they have, for commands that are about that alone.
-pub(super) fn look(call: &Call, world: &World<'_>, at_hand: &mut AtHand) {
+pub(super) fn look(call: &Call, world: &Circumstances<'_>, at_hand: &mut AtHand) {
     let list = match call.path.as_str() {
         "sky launch" | "sky explain" => match prepared(call, world) {
             Ok(Prepared { task, .. }) => task.resources.list,
@@ -119,7 +119,7 @@ pub(super) fn look_for_gpus(call: &Call, at_hand: &AtHand) -> Vec<Host> {
 }
 
 /// Carries out a command, and returns the exit code.
-pub(super) fn carry_out(verb: Verb, call: &Call, world: &World<'_>, around: Around) -> u8 {
+pub(super) fn carry_out(verb: Verb, call: &Call, world: &Circumstances<'_>, around: Around) -> u8 {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -15,10 +15,10 @@ pub use record::{Kept, Records, Who};
 use crate::access::Access;
 use crate::attention::Attention;
 use crate::fault::Fault;
-use crate::host::{Answer as Said, first};
+use crate::host::{Said, first};
 use crate::making::Making;
 use crate::program::Program;
-use crate::provider::{Answer, Provider};
+use crate::provider::{Answering, Provider};
 use futures::FutureExt;
 use managed::provider::{Failure, Found, Handle, Request, Seen, State};
 use std::collections::BTreeMap;
@@ -260,27 +260,27 @@ impl<R: Reach> Provider for Machines<R> {
         R::NAME
     }
 
-    fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
+    fn create<'a>(&'a self, request: &'a Request) -> Answering<'a, Seen> {
         self.0.create(request).boxed()
     }
 
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.0.observe(&machine.token).boxed()
     }
 
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.0.stop(machine).boxed()
     }
 
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.0.start(machine).boxed()
     }
 
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.0.delete(machine).boxed()
     }
 
-    fn list_owned(&self) -> Answer<'_, Vec<Seen>> {
+    fn list_owned(&self) -> Answering<'_, Vec<Seen>> {
         R::owned(&self.0).boxed()
     }
 }

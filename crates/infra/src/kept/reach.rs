@@ -2,7 +2,7 @@
 
 use super::{Keeper, Kept, Machine, Tunnel};
 use crate::fault::Fault;
-use crate::host::Answer as Said;
+use crate::host::Said;
 use managed::provider::{Ended, Failure, Found, Handle, Request, Seen};
 use std::path::Path;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::pod::CONTAINER;
 use crate::access::Duplex;
 use crate::answer::{TooMuch, line, read};
 use crate::fault::{Fault, shown};
-use crate::host::{Answer, outcome, reader, script};
+use crate::host::{Said, outcome, reader, script};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Api;
@@ -82,7 +82,7 @@ impl crate::kept::Line for Line {
         variables: &[(&str, &str)],
         payload: Option<&Path>,
         limit: Duration,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Said, Fault> {
         let mut variables = variables.to_vec();
         variables.push(("slot", &self.pod));
         let script = script(function, &variables);

@@ -6,7 +6,7 @@ use super::machines::{NAME, Settings};
 use super::pod::{OWNER, Stand, capacity, deleted, ended, stand};
 use super::record::{Goal, Record, id, parts};
 use crate::fault::Fault;
-use crate::host::Answer as Said;
+use crate::host::Said;
 use crate::kept::{Keeper, Line as _, Machine, Next, Reach, Stands, Tunnel};
 use api::object::text;
 use api::sky::keys;

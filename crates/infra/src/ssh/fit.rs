@@ -1,7 +1,7 @@
 //! What a host is, by what it said of itself, and whether it will do.
 
 use crate::fault::Fault;
-use crate::host::{Answer as Said, first, taken};
+use crate::host::{Said, first, taken};
 use api::sky::Candidate;
 
 const GIB_IN_KIB: f64 = 1_048_576.0;

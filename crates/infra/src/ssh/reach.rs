@@ -4,7 +4,7 @@ use super::machines::{NAME, Settings};
 use super::record::{Place, Record};
 use super::session::{Line, PATIENT, Session};
 use crate::fault::Fault;
-use crate::host::{Answer as Said, first, taken};
+use crate::host::{Said, first, taken};
 use crate::kept::{ENDING, Keeper, Line as _, Machine, Next, Reach, Stands, Tunnel};
 use futures::{FutureExt, StreamExt};
 use managed::provider::{Ended, Failure, Fate, Found, Handle, Request, Seen, State};

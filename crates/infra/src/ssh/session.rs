@@ -6,7 +6,7 @@
 use super::record::Place;
 use crate::answer::{ANSWER_MAX, TooMuch, read};
 use crate::fault::{Fault, last_line, of_ssh, shown};
-use crate::host::{Answer, HELLO, outcome, quoted, reader, script};
+use crate::host::{HELLO, Said, outcome, quoted, reader, script};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -212,7 +212,7 @@ impl crate::kept::Line for Line {
         variables: &[(&str, &str)],
         payload: Option<&Path>,
         limit: Duration,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<Said, Fault> {
         let script = script(function, variables);
         let command = format!("exec sh -c {}", quoted(&reader(&script)));
         let mut child = ssh(&self.folder, &self.socket, &self.place);

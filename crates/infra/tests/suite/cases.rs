@@ -23,7 +23,7 @@ pub enum Trouble {
 pub const TROUBLES: [Trouble; 4] = [Trouble::Fails, Trouble::LosesAnswer, Trouble::KilledBefore, Trouble::KilledAfter];
 
 /// The outside of a provider: what stays when a control plane is killed.
-pub trait World {
+pub trait Outside {
     /// The provider, as a control plane has it that has just started.
     fn provider(&self) -> Arc<dyn Provider>;
 
@@ -52,7 +52,7 @@ pub trait World {
 
 /// One control plane. Dropping it kills it, with all its tasks.
 struct Life<'a> {
-    world: &'a dyn World,
+    world: &'a dyn Outside,
     runtime: Option<Runtime>,
     provider: Arc<dyn Provider>,
 }
@@ -77,7 +77,7 @@ enum Call<'a> {
 type Answer = Option<Result<Found, Failure>>;
 
 impl<'a> Life<'a> {
-    fn new(world: &'a dyn World, fault: Option<crate::faults::Fault>) -> Self {
+    fn new(world: &'a dyn Outside, fault: Option<crate::faults::Fault>) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let provider = runtime.block_on(async { world.provider() });
         let provider = match fault {
@@ -122,7 +122,7 @@ impl<'a> Life<'a> {
 
 /// The suite, on worlds that `make` makes.
 pub struct Suite<'a> {
-    pub make: &'a dyn Fn() -> Box<dyn World>,
+    pub make: &'a dyn Fn() -> Box<dyn Outside>,
     pub fault: Option<crate::faults::Fault>,
     /// Each trouble is tried at one of so many calls, another trouble at the next.
     pub step: usize,
@@ -130,7 +130,7 @@ pub struct Suite<'a> {
 
 const TOKEN: &str = "11112222-3333-4444-5555-666677778888";
 
-fn request(world: &dyn World) -> Request {
+fn request(world: &dyn Outside) -> Request {
     let (labels, taints) = (BTreeMap::new(), BTreeMap::new());
     Request { token: TOKEN.into(), node: "dev-0-0".into(), candidate: world.candidate(), labels, taints }
 }
@@ -158,7 +158,7 @@ fn reason(what: &str, answer: Answer) -> Result<String, String> {
 }
 
 impl Suite<'_> {
-    fn life<'a>(&self, world: &'a dyn World) -> Life<'a> {
+    fn life<'a>(&self, world: &'a dyn Outside) -> Life<'a> {
         Life::new(world, self.fault)
     }
 
@@ -191,7 +191,7 @@ impl Suite<'_> {
     }
 
     /// Ends the machine, and makes sure that nothing of it is left.
-    fn gone(&self, life: &Life<'_>, world: &dyn World) -> Result<(), String> {
+    fn gone(&self, life: &Life<'_>, world: &dyn Outside) -> Result<(), String> {
         let mut says = String::new();
         for _ in 0..50 {
             match life.call(&Call::Delete(&handle(None, 0))) {

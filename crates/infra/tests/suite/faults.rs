@@ -1,7 +1,7 @@
 //! Providers that do one thing wrong: the suite must find each.
 
 use futures::FutureExt;
-use infra::{Answer, Failure, Fate, Found, Handle, Provider, Request, Seen, State};
+use infra::{Answering, Failure, Fate, Found, Handle, Provider, Request, Seen, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -70,7 +70,7 @@ impl Provider for Faulty {
         self.inner.name()
     }
 
-    fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
+    fn create<'a>(&'a self, request: &'a Request) -> Answering<'a, Seen> {
         async move {
             let nth = self.created.fetch_add(1, Ordering::SeqCst);
             if self.fault == Fault::MakesTwo && nth > 0 {
@@ -86,11 +86,11 @@ impl Provider for Faulty {
         .boxed()
     }
 
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         async move { self.told(self.inner.observe(machine).await) }.boxed()
     }
 
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         async move {
             if self.fault == Fault::StopsNothing {
                 let found = self.inner.observe(machine).await?;
@@ -104,7 +104,7 @@ impl Provider for Faulty {
         .boxed()
     }
 
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         async move {
             let generation = if self.fault == Fault::ObeysLateWishes { 99 } else { machine.generation };
             self.told(self.inner.start(&Handle { generation, ..machine.clone() }).await)
@@ -112,7 +112,7 @@ impl Provider for Faulty {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         async move {
             match self.fault {
                 Fault::DeletesNothing => Ok(Found::ended("it is deleted")),
@@ -126,7 +126,7 @@ impl Provider for Faulty {
         .boxed()
     }
 
-    fn list_owned(&self) -> Answer<'_, Vec<Seen>> {
+    fn list_owned(&self) -> Answering<'_, Vec<Seen>> {
         match self.fault {
             Fault::ListsNothing => async { Ok(Vec::new()) }.boxed(),
             _ => self.inner.list_owned(),

@@ -2,7 +2,7 @@
 //!
 //! The scripts are the real ones, run by `sh`. What they bring to a host and start there is a copy of bash, which runs a script `node`.
 
-use crate::cases::{Trouble, World};
+use crate::cases::{Outside, Trouble};
 use api::sky::{Candidate, providers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -123,7 +123,7 @@ impl Drop for Hosts {
     }
 }
 
-impl World for Hosts {
+impl Outside for Hosts {
     fn provider(&self) -> Arc<dyn Provider> {
         let root = self.root.path();
         let settings = ssh::Settings {

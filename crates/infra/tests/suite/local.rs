@@ -1,6 +1,6 @@
 //! The outside of the provider `local`: its folders, and agents that stay when a control plane goes.
 
-use crate::cases::{Trouble, World};
+use crate::cases::{Outside, Trouble};
 use api::sky::{Candidate, providers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -90,7 +90,7 @@ impl Here {
     }
 }
 
-impl World for Here {
+impl Outside for Here {
     fn provider(&self) -> Arc<dyn Provider> {
         let host = Host { cpus: 4.0, memory: 8.0, gpus: Vec::new() };
         Arc::new(Machines::new(self.root.path().join("machines"), host, Arc::new(self.fake.clone())))

@@ -8,7 +8,7 @@ mod hosts;
 mod local;
 mod pods;
 
-use cases::{Suite, World};
+use cases::{Outside, Suite};
 use std::process::Command;
 
 /// Troubles come at one of so many calls of a provider; `TRAINYARD_SUITE_STEP` says otherwise (`make soak`: 1).
@@ -16,11 +16,11 @@ fn step(otherwise: usize) -> usize {
     std::env::var("TRAINYARD_SUITE_STEP").ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-fn here() -> Box<dyn World> {
+fn here() -> Box<dyn Outside> {
     Box::new(local::Here::new())
 }
 
-fn by_ssh() -> Box<dyn World> {
+fn by_ssh() -> Box<dyn Outside> {
     Box::new(hosts::Hosts::new())
 }
 
@@ -54,7 +54,7 @@ fn machines_by_ssh() {
     assert!(done.status.success(), "{said}");
 }
 
-fn in_pods() -> Box<dyn World> {
+fn in_pods() -> Box<dyn Outside> {
     Box::new(pods::Pods::new())
 }
 

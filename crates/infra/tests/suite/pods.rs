@@ -3,7 +3,7 @@
 //! A pod is a folder of this machine. The scripts are the real ones, run by `sh`. What they bring to a pod and start there is a copy of bash,
 //! which runs the scripts `node` and `relay`.
 
-use crate::cases::{Trouble, World};
+use crate::cases::{Outside, Trouble};
 use crate::hosts::{Door, NODE};
 use api::sky::{Candidate, providers};
 use futures::{SinkExt, StreamExt};
@@ -411,7 +411,7 @@ impl Drop for Pods {
     }
 }
 
-impl World for Pods {
+impl Outside for Pods {
     fn provider(&self) -> Arc<dyn Provider> {
         let root = self.root.path();
         let settings = kubernetes::Settings {

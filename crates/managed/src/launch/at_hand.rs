@@ -4,7 +4,7 @@ use super::{Places, Refused, places};
 use placement::{Catalogue, Cloud, FreeNode};
 use serde_json::{Value as Json, json};
 use sky::check::PathKind;
-use sky::console::{World, planned};
+use sky::console::{Circumstances, planned};
 use sky::resources::Resources;
 use sky::task::Task;
 use sky::value::{Map, Value as Field};
@@ -109,7 +109,7 @@ impl Contexts {
 /// # Errors
 /// Nothing meets what the task asks for.
 pub fn find(task: &mut Task, at_hand: &AtHand, catalogue: &Catalogue, folder: &str) -> Result<Places, Refused> {
-    let world = World {
+    let world = Circumstances {
         catalogue,
         catalogue_folder: folder,
         enabled: &at_hand.enabled,

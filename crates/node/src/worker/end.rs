@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl<W: World> Worker<W> {
+impl<W: PodApi> Worker<W> {
     /// Removes the pod's cgroup, in which nothing of use runs any more.
     pub(super) async fn remove_group(&self) {
         let Ok(Some(launch)) = self.dir.read_launch() else { return };

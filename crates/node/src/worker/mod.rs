@@ -18,7 +18,7 @@ use crate::probes::{Finding, Probes, What};
 use crate::status::{self, ContainerState, Observed, PodView, Problem};
 use crate::volumes::{self, Place, Tokens};
 use crate::wire::{Event, Held, HookKind, Record, Request, boot_of};
-use crate::world::{EventType, TokenAsk, World, WorldError};
+use crate::world::{EventType, PodApi, TokenAsk, WorldError};
 use api::time::after;
 use end::end_orphans;
 use futures::StreamExt;
@@ -165,7 +165,7 @@ pub struct Worker<W> {
     events_sent: usize,
 }
 
-impl<W: World> Worker<W> {
+impl<W: PodApi> Worker<W> {
     pub fn new(shared: Arc<Shared<W>>, uid: &str, peer: Peer, desired: watch::Receiver<Desired>) -> Self {
         let dir = PodDir::of(&shared.config.data, uid);
         let hosts = {

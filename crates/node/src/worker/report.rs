@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl<W: World> Worker<W> {
+impl<W: PodApi> Worker<W> {
     pub(super) async fn tell_foreign(&self, why: &str) {
         let pod = Arc::clone(&self.desired.borrow().pod);
         self.shared.world.event(&pod, EventType::Warning, "FailedAdoption", why).await;

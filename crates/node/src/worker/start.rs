@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl<W: World> Worker<W> {
+impl<W: PodApi> Worker<W> {
     /// Fetches what the pod refers to and writes its directory; the launch description last.
     pub(super) async fn launch(&mut self, pod: &Arc<Pod>) -> Result<(), PrepareError> {
         let machine = |e: io::Error| PrepareError::Machine(format!("{}: {e}", self.dir.path().display()));

@@ -7,7 +7,7 @@ use node::agent::{Agent, Config};
 use node::logs::{self, LogOptions};
 use node::poddir::PodDir;
 use node::wire::Isolation;
-use node::world::{EventType, PodEvent, TokenAsk, World, WorldError};
+use node::world::{EventType, PodApi, PodEvent, TokenAsk, WorldError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -185,7 +185,7 @@ impl Cluster {
     }
 }
 
-impl World for Cluster {
+impl PodApi for Cluster {
     fn pods(&self) -> BoxStream<'static, PodEvent> {
         let objects = self.objects.lock().unwrap();
         let changes = self.changes.subscribe();

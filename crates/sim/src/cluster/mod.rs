@@ -20,8 +20,8 @@ use operator::embedded::admission::Plugin;
 use operator::embedded::install;
 use reconcile::execution::{Answer, Call, Refusal, Verb};
 use reconcile::queue::REST_MAX;
+use resource::ClockAndDice;
 use resource::User;
-use resource::World;
 use resource::admission::Objects;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -85,7 +85,7 @@ impl Surroundings {
     }
 }
 
-impl World for Surroundings {
+impl ClockAndDice for Surroundings {
     fn now(&self) -> Timestamp {
         let millis = self.clock().at(self.millis.load(Ordering::Relaxed));
         Timestamp::from_millisecond(millis).expect("invariant: runs last days at most")

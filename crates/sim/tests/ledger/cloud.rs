@@ -3,7 +3,7 @@
 
 use crate::life::{Life, Side};
 use futures::FutureExt;
-use infra::{Answer, Provider};
+use infra::{Answering, Provider};
 use managed::provider::{Failure, Fate, Found, Handle, Request, Seen, State};
 use sim::dice::Dice;
 use std::collections::BTreeMap;
@@ -341,7 +341,7 @@ impl Called {
         &'a self,
         what: &'static str,
         work: impl Future<Output = Result<T, Failure>> + Send + 'a,
-    ) -> Answer<'a, T> {
+    ) -> Answering<'a, T> {
         async move {
             let point = self.life.reach(what.to_owned()).await;
             sleep(Duration::from_millis(20)).await;
@@ -358,27 +358,27 @@ impl Provider for Called {
         NAME
     }
 
-    fn create<'a>(&'a self, request: &'a Request) -> Answer<'a, Seen> {
+    fn create<'a>(&'a self, request: &'a Request) -> Answering<'a, Seen> {
         self.call("create", self.cloud.create(request, self.life.number, &*self.stands))
     }
 
-    fn observe<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn observe<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.call("observe", async { self.cloud.about(machine, |_, _| {}) })
     }
 
-    fn stop<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn stop<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.call("stop", async { self.cloud.turn(machine, State::Stopped) })
     }
 
-    fn start<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn start<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.call("start", async { self.cloud.turn(machine, State::Running) })
     }
 
-    fn delete<'a>(&'a self, machine: &'a Handle) -> Answer<'a, Found> {
+    fn delete<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found> {
         self.call("delete", async { self.cloud.delete(machine) })
     }
 
-    fn list_owned(&self) -> Answer<'_, Vec<Seen>> {
+    fn list_owned(&self) -> Answering<'_, Vec<Seen>> {
         self.call("list", async { self.cloud.list() })
     }
 }

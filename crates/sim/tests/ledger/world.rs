@@ -37,7 +37,7 @@ const STAYS: Duration = Duration::from_secs(130);
 /// The server's chance is a count: runs do not differ by it.
 struct Counted(AtomicU64);
 
-impl resource::World for Counted {
+impl resource::ClockAndDice for Counted {
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }

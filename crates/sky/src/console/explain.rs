@@ -6,12 +6,12 @@ use placement::{Cloud, Unplaceable};
 
 use super::launch::{Failure, Named, considered, find, named};
 use super::options::override_all;
-use super::{Printed, World, table};
+use super::{Circumstances, Printed, table};
 use crate::commands::Call;
 use crate::place::describe;
 use crate::task::Task;
 
-pub(super) fn explain(call: &Call, world: &World<'_>) -> Printed {
+pub(super) fn explain(call: &Call, world: &Circumstances<'_>) -> Printed {
     let Named { mut tasks, overrides, source, .. } = match named(call, world) {
         Ok(named) => named,
         Err(printed) => return printed,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use placement::Cloud;
 use placement::list::{Listed, Wish, accelerators};
 
-use super::{Printed, World, hosts, table};
+use super::{Circumstances, Printed, hosts, table};
 use crate::commands::Call;
 use crate::infra::Infra;
 
@@ -44,7 +44,7 @@ const TPUS: [&str; 14] = [
     "tpu-v6e-8",
 ];
 
-pub(super) fn list(call: &Call, world: &World<'_>) -> Printed {
+pub(super) fn list(call: &Call, world: &Circumstances<'_>) -> Printed {
     let mut printed = Printed::default();
     let misused = |message: &str| Printed::default().misused(&call.path, message);
     let mut place = match call.value("infra").map(Infra::read).transpose() {

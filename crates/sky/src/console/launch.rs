@@ -7,7 +7,7 @@ use regex::Regex;
 
 use super::options::{Overrides, given, of_command, override_all, place_of, with_fields};
 use super::source::{Source, check_whole};
-use super::{Printed, World, table};
+use super::{Circumstances, Printed, table};
 use crate::check::{PathKind, Surroundings, check};
 use crate::commands::Call;
 use crate::error::TaskError;
@@ -36,7 +36,7 @@ pub struct Prepared {
 ///
 /// # Errors
 /// What is printed where there is none.
-pub fn prepared(call: &Call, world: &World<'_>) -> Result<Prepared, Printed> {
+pub fn prepared(call: &Call, world: &Circumstances<'_>) -> Result<Prepared, Printed> {
     let Named { mut tasks, is_dag, overrides, mut printed, source } = named(call, world)?;
     if is_dag {
         let message = match call.path.as_str() {
@@ -70,7 +70,7 @@ pub fn check_name(cluster: &str) -> Result<(), String> {
     ))
 }
 
-pub(super) fn dryrun(call: &Call, world: &World<'_>) -> Printed {
+pub(super) fn dryrun(call: &Call, world: &Circumstances<'_>) -> Printed {
     let mut printed = Printed::default();
     let (mut tasks, source) = match prepared(call, world) {
         Ok(Prepared { task, told, source }) => {
@@ -106,7 +106,7 @@ pub struct Planned {
 ///
 /// # Errors
 /// What is printed where there is nothing that will do.
-pub fn planned(task: &mut Task, source: Option<&Source>, world: &World<'_>) -> Result<Planned, Printed> {
+pub fn planned(task: &mut Task, source: Option<&Source>, world: &Circumstances<'_>) -> Result<Planned, Printed> {
     let mut tasks = vec![task.clone()];
     let found = chosen(Printed::default(), &mut tasks, source, world);
     // as it was checked: regions, names of accelerators
@@ -132,7 +132,7 @@ fn chosen(
     mut printed: Printed,
     tasks: &mut [Task],
     source: Option<&Source>,
-    world: &World<'_>,
+    world: &Circumstances<'_>,
 ) -> Result<(Printed, Plan), Printed> {
     if tasks.iter().any(|task| task.resources.list.iter().any(|one| one.use_spot == Some(true))) {
         printed.line("Launching a spot job that does not automatically recover from preemptions. To get automatic recovery, use managed job instead: sky jobs launch or sky.jobs.launch().");
@@ -171,7 +171,7 @@ pub(super) enum Failure {
 ///
 /// # Errors
 /// What is printed where it is neither.
-pub(super) fn named(call: &Call, world: &World<'_>) -> Result<Named, Printed> {
+pub(super) fn named(call: &Call, world: &Circumstances<'_>) -> Result<Named, Printed> {
     let given = given(call, world)?;
     let mut printed = Printed::default();
     if call.path == "sky exec" && call.values("entrypoint").is_empty() && call.value("cluster_option").is_none() {
@@ -253,7 +253,7 @@ fn named_like_a_file(text: &str) -> bool {
 }
 
 /// The text of the file that is named, if it is a task's and not a script: its first document is no text.
-fn task_file(text: &str, world: &World<'_>) -> Option<Result<String, TaskError>> {
+fn task_file(text: &str, world: &Circumstances<'_>) -> Option<Result<String, TaskError>> {
     if (world.path)(text) != PathKind::File {
         return None;
     }
@@ -271,7 +271,7 @@ fn task_file(text: &str, world: &World<'_>) -> Option<Result<String, TaskError>>
 }
 
 /// Looks for machines.
-pub(super) fn find(tasks: &mut [Task], world: &World<'_>) -> Result<Plan, Failure> {
+pub(super) fn find(tasks: &mut [Task], world: &Circumstances<'_>) -> Result<Plan, Failure> {
     let around = Surroundings {
         catalogue: world.catalogue,
         enabled: world.enabled,
@@ -296,7 +296,7 @@ pub(super) fn find(tasks: &mut [Task], world: &World<'_>) -> Result<Plan, Failur
 }
 
 /// What is said before the error: each description for which there is nothing, what is near it, and what would help.
-fn nothing(printed: &mut Printed, tasks: &[Task], unplaceable: &Unplaceable, world: &World<'_>) {
+fn nothing(printed: &mut Printed, tasks: &[Task], unplaceable: &Unplaceable, world: &Circumstances<'_>) {
     let Unplaceable::Nothing { task, search } = unplaceable else { return };
     let Some(task) = tasks.get(*task) else { return };
     if Cloud::ALL.iter().all(|cloud| world.catalogue.offers(*cloud).is_empty()) {
@@ -336,7 +336,7 @@ fn nothing(printed: &mut Printed, tasks: &[Task], unplaceable: &Unplaceable, wor
 }
 
 /// A note about an accelerator that no price list and no machine has.
-fn unknown_accelerator(printed: &mut Printed, name: &str, world: &World<'_>) {
+fn unknown_accelerator(printed: &mut Printed, name: &str, world: &Circumstances<'_>) {
     let offered = Cloud::ALL.iter().flat_map(|cloud| world.catalogue.offers(*cloud));
     let mut names: Vec<&str> =
         offered.filter_map(|offer| offer.accelerators.as_ref()).map(|(name, _)| name.as_str()).collect();

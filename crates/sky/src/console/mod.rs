@@ -28,7 +28,7 @@ const PRICE_LISTS: &str = "https://raw.githubusercontent.com/skypilot-org/skypil
 
 /// What a machine knows.
 #[derive(Clone, Copy)]
-pub struct World<'a> {
+pub struct Circumstances<'a> {
     /// Price lists.
     pub catalogue: &'a Catalogue,
     /// Where they were looked for.
@@ -124,7 +124,7 @@ pub fn catalogue_named(words: &[String]) -> Option<String> {
 }
 
 /// Carries out the words behind `sky`.
-pub fn run(words: &[String], world: &World<'_>) -> Printed {
+pub fn run(words: &[String], world: &Circumstances<'_>) -> Printed {
     let all = commands();
     let mut printed = Printed::default();
     match parse(&all, words) {
@@ -142,7 +142,7 @@ pub fn run(words: &[String], world: &World<'_>) -> Printed {
     }
 }
 
-fn carry_out(call: &Call, all: &[Command], world: &World<'_>) -> Printed {
+fn carry_out(call: &Call, all: &[Command], world: &Circumstances<'_>) -> Printed {
     match call.path.as_str() {
         "sky launch" if call.is_set("dryrun") => launch::dryrun(call, world),
         "sky explain" => explain::explain(call, world),
@@ -186,7 +186,7 @@ fn pool(region: &str) -> &str {
 }
 
 /// Which files to fetch, and where to put them.
-fn import(call: &Call, world: &World<'_>) -> Printed {
+fn import(call: &Call, world: &Circumstances<'_>) -> Printed {
     let mut printed = Printed::default();
     let folder = call.value("folder").unwrap_or(world.catalogue_folder);
     printed.line(format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use placement::Cloud;
 
 use super::variables::{Variable, variables};
-use super::{Printed, World};
+use super::{Circumstances, Printed};
 use crate::check::PathKind;
 use crate::commands::Call;
 use crate::error::TaskError;
@@ -21,7 +21,7 @@ use crate::value::{Map, Value, parse_int, quote, quote_all};
 ///
 /// # Errors
 /// What is printed where one of them will not do.
-pub(super) fn given(call: &Call, world: &World<'_>) -> Result<Given, Printed> {
+pub(super) fn given(call: &Call, world: &Circumstances<'_>) -> Result<Given, Printed> {
     let misused = |message: String| Printed::default().misused(&call.path, message);
     let mut files: BTreeMap<&str, Vec<Variable>> = BTreeMap::new();
     let mut pairs: BTreeMap<&str, Vec<Variable>> = BTreeMap::new();
@@ -242,7 +242,7 @@ pub(super) fn override_all(
     tasks: &mut [Task],
     overrides: &Overrides,
     call: &Call,
-    world: &World<'_>,
+    world: &Circumstances<'_>,
 ) -> Result<(), TaskError> {
     for task in tasks {
         if let Some(path) = call.value("workdir") {
@@ -266,7 +266,7 @@ pub(super) fn override_all(
     Ok(())
 }
 
-fn override_resources(task: &mut Task, overrides: &Overrides, world: &World<'_>) -> Result<(), TaskError> {
+fn override_resources(task: &mut Task, overrides: &Overrides, world: &Circumstances<'_>) -> Result<(), TaskError> {
     let Overrides { fields, place, .. } = overrides;
     let moves = [&place.cloud, &place.region, &place.zone].iter().any(|part| part.is_some());
     if fields.is_empty() && !moves {

@@ -3,10 +3,10 @@
 use placement::{Cloud, FreeNode};
 use serde_json::{Value, json};
 
-use super::{Printed, World, table};
+use super::{Circumstances, Printed, table};
 use crate::commands::Call;
 
-pub(super) fn check(call: &Call, world: &World<'_>) -> Printed {
+pub(super) fn check(call: &Call, world: &Circumstances<'_>) -> Printed {
     let mut printed = Printed::default();
     let mut asked: Vec<(Cloud, Option<&str>)> = Vec::new();
     for name in call.values("infra_list") {

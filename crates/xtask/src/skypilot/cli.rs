@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use placement::Catalogue;
 use serde_json::Value as Json;
-use sky::console::{World, run};
+use sky::console::{Circumstances, run};
 
 use super::optimizer::Outcome;
 use super::{PathKind, file_of, text_of, world};
@@ -19,7 +19,7 @@ pub fn replay(case: &Path, catalogue: &Catalogue) -> Result<Option<Outcome>> {
     let words: Vec<String> = recorded["args"].as_array().into_iter().flatten().map(text_of).collect();
     let files = recorded["files"].as_object().cloned().unwrap_or_default();
     let kind = |path: &str| if files.contains_key(path) { PathKind::File } else { PathKind::Missing };
-    let around = World {
+    let around = Circumstances {
         catalogue_folder: "~/.sky/catalogs/v8",
         read: &|path| file_of(&files, path),
         path: &kind,

@@ -3,7 +3,7 @@
 use placement::Catalogue;
 use serde_json::{Value as Json, json};
 use sky::commands::{Parsed, commands, parse};
-use sky::console::{Prepared, Printed, World, prepared};
+use sky::console::{Circumstances, Prepared, Printed, prepared};
 use sky::value::Value;
 
 use super::{PathKind, file_of, is_crash, kind_of, sorted, text_of, world};
@@ -15,7 +15,7 @@ pub fn replay(case: &Json, words: &[String], catalogue: &Catalogue) -> Option<St
         "." => PathKind::Folder,
         path => kind_of(&files, path),
     };
-    let around = World {
+    let around = Circumstances {
         read: &|path| file_of(&files, path),
         path: &path,
         variable: &|name| (name == "SET").then(|| "here".to_owned()),

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use placement::{Catalogue, Cloud};
 use serde_json::{Map, Value as Json, json};
 use sky::check::{PathKind, Surroundings, check};
-use sky::console::World;
+use sky::console::Circumstances;
 use sky::value::Value;
 use sky::{File, Given, Reader, TaskError};
 
@@ -242,8 +242,8 @@ fn second_look(mut file: File, options: &Json, expected: &Json, catalogue: &Cata
 }
 
 /// What `sky` knows of its surroundings where the recordings were made, but for files and variables.
-fn world(catalogue: &Catalogue) -> World<'_> {
-    World {
+fn world(catalogue: &Catalogue) -> Circumstances<'_> {
+    Circumstances {
         catalogue,
         catalogue_folder: "",
         enabled: &[Cloud::Aws, Cloud::Gcp, Cloud::Azure, Cloud::Lambda, Cloud::RunPod],

@@ -6,6 +6,14 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The faces and tools: tier 3, and what stands beside the tiers.
+const FACES: &[&str] = &["benches", "cli", "delegates", "grammar", "operator", "sim", "testkit", "trainyard", "xtask"];
+
+/// Whether a crate is of tiers 0 to 2.
+pub(super) fn is_room(name: &str) -> bool {
+    !FACES.contains(&name) && ARROWS.iter().any(|(room, _)| *room == name)
+}
+
 /// Which of our crates each of our crates may depend on. What is not here is an arrow that points up.
 // ARCHITECTURE.md, "Which way the arrows run".
 const ARROWS: &[(&str, &[&str])] = &[
@@ -29,7 +37,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("memory", &[]),
     ("removal", &[]),
     ("store", &["objects"]),
-    ("apiserver", &["api", "clock", "merge", "objects", "resource", "store"]),
+    ("apiserver", &["api", "clock", "merge", "objects", "resource", "store", "streams"]),
+    ("streams", &["api", "resource"]),
     ("driver", &["api", "clock", "objects", "reconcile"]),
     ("effects", &["api", "reconcile"]),
     ("client", &["api", "diagnose", "objects"]),
@@ -98,6 +107,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "reconcile",
             "resource",
             "store",
+            "streams",
             "workloads",
         ],
     ),

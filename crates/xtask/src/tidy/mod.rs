@@ -5,6 +5,7 @@
 
 mod crates;
 mod metrics;
+mod names;
 mod source;
 
 use crate::documents::{self, Facts};
@@ -34,6 +35,7 @@ pub fn run(root: &Path) -> Result<()> {
     findings.extend(documents(root, &metadata, &files, &texts)?);
     findings.extend(crates::unused(&metadata, &texts));
     findings.extend(crates::lints(&texts));
+    findings.extend(names::more(&texts));
     findings.extend(metrics::listed(&read(root, metrics::PAGE)?));
     let mut long = Vec::new();
     for (file, text) in &texts {

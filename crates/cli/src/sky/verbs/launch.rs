@@ -7,7 +7,7 @@ use crate::sky::submit::{self, Launched, Trouble, size, value_error};
 use crate::sky::words::as_typed;
 use ::clusters::output;
 use ::sky::commands::Call;
-use ::sky::console::{Prepared, World, check_name, planned, prepared};
+use ::sky::console::{Circumstances, Prepared, check_name, planned, prepared};
 use ::sky::value::Value as Field;
 use api::sky::{Candidate, LaunchPhase, LaunchSpec, LaunchStatus, Place, Power, WhenSetUp};
 use managed::jobs::Status;
@@ -16,7 +16,7 @@ use managed::launch::{self, step, unmet};
 use offers::AtHand;
 use serde_json::{Value, json};
 
-pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Done {
+pub(super) async fn launch(call: &Call, world: &Circumstances<'_>, around: Around) -> Done {
     let Prepared { mut task, told, source } = prepared(call, world).map_err(End::Printed)?;
     say(told.trim_end());
     let shown = call.value("cluster").unwrap_or(world.cluster).to_owned();
@@ -54,7 +54,7 @@ pub(super) async fn launch(call: &Call, world: &World<'_>, around: Around) -> Do
             at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
                 eprintln!("{place} is left out: {why}");
             });
-            let around = World {
+            let around = Circumstances {
                 nodes: &at_hand.nodes,
                 pools: &at_hand.pools,
                 contexts: &at_hand.contexts.all,
@@ -163,7 +163,7 @@ fn check_secrets(task: &::sky::Task) -> Result<(), End> {
     }
 }
 
-fn check_workdir(task: &::sky::Task, world: &World<'_>) -> Result<(), End> {
+fn check_workdir(task: &::sky::Task, world: &Circumstances<'_>) -> Result<(), End> {
     use ::sky::check::PathKind;
     if let Some(path) = task.workdir.as_ref().and_then(|path| path.as_str())
         && (world.path)(path) != PathKind::Folder
@@ -271,7 +271,7 @@ async fn useful(sky: &Sky, found: &Found, id: Option<u32>) {
     ));
 }
 
-pub(super) async fn exec(call: &Call, world: &World<'_>) -> Done {
+pub(super) async fn exec(call: &Call, world: &Circumstances<'_>) -> Done {
     // where -c names the cluster, what stands where its name would is the first word of the command
     let call = &match (call.value("cluster_option"), call.value("cluster")) {
         (Some(_), Some(word)) => call.clone().preceded("entrypoint", word),

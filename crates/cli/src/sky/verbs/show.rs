@@ -5,7 +5,7 @@ use super::{Done, not_up, say};
 use crate::sky::clusters::{self, Found};
 use crate::sky::submit::{Trouble, user, value_error};
 use ::sky::commands::Call;
-use ::sky::console::{World, plain};
+use ::sky::console::{Circumstances, plain};
 use api::object;
 use api::sky::ClusterPhase;
 use jiff::Timestamp;
@@ -39,7 +39,7 @@ pub(super) fn named(all: Vec<Found>, names: &[String]) -> (Vec<Found>, Vec<Strin
     (known, unknown)
 }
 
-pub(super) async fn status(call: &Call, world: &World<'_>) -> Done {
+pub(super) async fn status(call: &Call, world: &Circumstances<'_>) -> Done {
     let names = call.values("clusters").to_vec();
     if call.is_set("endpoints") && call.value("endpoint").is_some() {
         return Err(value_error("Cannot specify both --endpoint and --endpoints at the same time.").into());

@@ -1,12 +1,12 @@
 //! Property tests of upgraded connections: whatever a client sends, its session ends with it and stays within its bounds. The frames
 //! are whole, cut, changed, too long, or inflate to more than they are. `PROPTEST_CASES` asks for more (`make soak`).
 
-use super::client::{Input, Message, SIZE_BYTES_MAX, connect};
-use super::forward::forward;
-use super::spdy::testing::Opener;
-use super::spdy::{Frame, HEADER_BYTES_MAX, Reader, Writer};
-use super::wire;
-use super::{Command, Io, LogOptions, PodStreams, Socket, StreamKind, StreamOptions};
+use crate::client::{Input, Message, SIZE_BYTES_MAX, connect};
+use crate::forward::forward;
+use crate::spdy::testing::Opener;
+use crate::spdy::{Frame, HEADER_BYTES_MAX, Reader, Writer};
+use crate::wire;
+use crate::{Command, Io, LogOptions, PodStreams, Socket, StreamKind, StreamOptions};
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
 use futures::future::BoxFuture;

@@ -1,8 +1,8 @@
 //! Exec and attach: carries data between a client and a container.
 
-use super::client::{self, Channel, Input, Listener, Speaker, failure};
-use super::wire::PIECE_BYTES;
-use super::{Command, LogOptions, PodStreams, Resize, Socket, StreamOptions};
+use crate::client::{self, Channel, Input, Listener, Speaker, failure};
+use crate::wire::PIECE_BYTES;
+use crate::{Command, LogOptions, PodStreams, Resize, Socket, StreamOptions};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! An upgraded connection: messages of a WebSocket, in the parts in which they come, or the bytes of a socket.
 
-use super::websocket::{self, NORMAL, PROTOCOL_ERROR, Piece};
-use super::{Io, Socket};
+use crate::websocket::{self, NORMAL, PROTOCOL_ERROR, Piece};
+use crate::{Io, Socket};
 use bytes::{Bytes, BytesMut};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const IDLE_MAX: Duration = Duration::from_secs(4 * 60 * 60);
 /// How often a client is asked for a sign of life: one that is gone is noticed by the next, even while nothing it sent is read.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(10);
 /// How long a client may take to close its end once all is said.
-pub(crate) const FAREWELL_MAX: Duration = Duration::from_secs(5);
+pub const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
 /// When bytes last went either way.
 #[derive(Clone)]

@@ -1,5 +1,7 @@
 //! The interface to the node agent: logs of pods, and shells in them; and the protocols by which clients ask for those.
 
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+
 mod client;
 mod forward;
 mod frames;
@@ -8,10 +10,10 @@ mod properties;
 mod session;
 mod spdy;
 mod websocket;
-pub(crate) mod wire;
+pub mod wire;
 
-#[cfg(test)]
-pub(crate) use websocket::testing as websocket_testing;
+#[cfg(any(test, feature = "testing"))]
+pub use websocket::testing;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -122,7 +124,7 @@ pub struct Command {
 }
 
 /// Speaks the agreed protocol over an upgraded connection until either side ends.
-pub(crate) async fn speak(
+pub async fn speak(
     agent: Arc<dyn PodStreams>,
     pod: Arc<Value>,
     kind: StreamKind,

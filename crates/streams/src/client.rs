@@ -5,10 +5,10 @@
 //! Over SPDY each of these is a stream, which its header `streamtype` names; before v4 the result is a text, which is empty
 //! on success.
 
-use super::frames;
-use super::spdy::Frame;
-use super::wire::{self, Activity, Inbound, Outbound, Part, split};
-use super::{Socket, StreamOptions};
+use crate::frames;
+use crate::spdy::Frame;
+use crate::wire::{self, Activity, Inbound, Outbound, Part, split};
+use crate::{Socket, StreamOptions};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -340,9 +340,9 @@ pub fn failure(message: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spdy::testing::Opener;
-    use super::super::spdy::{Reader, Writer};
     use super::*;
+    use crate::spdy::testing::Opener;
+    use crate::spdy::{Reader, Writer};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]

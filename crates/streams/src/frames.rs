@@ -1,7 +1,7 @@
 //! A SPDY connection to a client: reads its frames, and writes ours.
 
-use super::spdy::{self, Frame};
-use super::wire::{Inbound, Outbound, PING_EVERY};
+use crate::spdy::{self, Frame};
+use crate::wire::{Inbound, Outbound, PING_EVERY};
 use std::sync::Arc;
 use tokio::sync::Mutex;
 

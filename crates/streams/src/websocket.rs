@@ -217,7 +217,7 @@ pub fn close(code: u16) -> Vec<u8> {
 }
 
 /// A client's half, as far as tests need it.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing {
     use super::{MASKED, frame, unmask};
 

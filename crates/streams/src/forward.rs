@@ -3,10 +3,10 @@
 //! kubectl uses SPDY: each connection is a data stream and an error stream with one `requestid`. Other clients use two WebSocket
 //! channels for each port, data and errors, each beginning with the port in two bytes, low byte first.
 
-use super::frames::{Receiver, Sender};
-use super::spdy::Frame;
-use super::wire::{self, FAREWELL_MAX, Inbound, Outbound, PIECE_BYTES, Part, split};
-use super::{Io, PodStreams, Socket, StreamOptions};
+use crate::frames::{Receiver, Sender};
+use crate::spdy::Frame;
+use crate::wire::{self, FAREWELL_MAX, Inbound, Outbound, PIECE_BYTES, Part, split};
+use crate::{Io, PodStreams, Socket, StreamOptions};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -253,11 +253,11 @@ async fn send(to: &Mutex<Outbound>, channel: u8, data: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spdy::Writer;
-    use super::super::spdy::testing::Opener;
-    use super::super::websocket::testing::masked;
-    use super::super::{Command, LogOptions, StreamKind};
     use super::*;
+    use crate::spdy::Writer;
+    use crate::spdy::testing::Opener;
+    use crate::websocket::testing::masked;
+    use crate::{Command, LogOptions, StreamKind};
     use bytes::Bytes;
     use futures::future::BoxFuture;
     use futures::stream::BoxStream;
