@@ -1,25 +1,25 @@
-//! Metrics that our programs serve: one table of names, types, labels and help.
+//! The metrics that our programs serve: one table of names, types, labels and help.
 //!
-//! Names and labels are those of controller-runtime, kube-apiserver and mpi-operator where they have the same thing, so that
-//! dashboards made for them go on working. docs/cluster.md lists the table, and `cargo xtask tidy` compares both.
+//! Names and labels are those of controller-runtime, kube-apiserver and mpi-operator where these measure the same, so dashboards made for
+//! them still work. docs/cluster.md lists the table, and `cargo xtask tidy` compares both.
 
-/// What a series counts and how.
+/// What a series counts, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// As it is served: a counter ends with `_total`, a quantity with its unit.
+    /// Its name as served: a counter ends with `_total`, a quantity with its unit.
     pub name: &'static str,
     pub kind: Kind,
-    /// The names of its labels, in the order in which they are shown.
+    /// The names of its labels, in the order of the output.
     pub labels: &'static [&'static str],
     pub help: &'static str,
 }
 
-/// What becomes of a metric's values.
+/// How a metric's values change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows.
     Counter,
-    /// Is now.
+    /// The current value.
     Gauge,
     /// Durations of milliseconds to a minute, in seconds.
     Histogram,
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Prometheus' word.
+    /// The name of the type in Prometheus' format.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -76,7 +76,7 @@ impl Metric {
 
 // the driver's: one series for each controller
 
-/// Decisions taken, by controller and by how they ended: success, requeue_after, requeue or error.
+/// Finished decisions, by controller and result: success, requeue_after, requeue or error.
 pub const RECONCILES: Metric =
     Metric::counter("controller_runtime_reconcile_total", &["controller", "result"], "Reconciliations per controller");
 /// Decisions that failed.
@@ -91,28 +91,28 @@ pub const RECONCILE_PANICS: Metric = Metric::counter(
     &["controller"],
     "Reconciliations that panicked, per controller",
 );
-/// From taking a key to the last answer of the API server.
+/// From taking a key until the API server's last answer.
 pub const RECONCILE_SECONDS: Metric = Metric::histogram(
     "controller_runtime_reconcile_time_seconds",
     &["controller"],
     "Length of a reconciliation, per controller",
 );
-/// Workers that have a key.
+/// Workers that are handling a key.
 pub const ACTIVE_WORKERS: Metric =
     Metric::gauge("controller_runtime_active_workers", &["controller"], "Workers in use, per controller");
-/// Workers that there are.
+/// All workers.
 pub const MAX_WORKERS: Metric =
     Metric::gauge("controller_runtime_max_concurrent_reconciles", &["controller"], "Workers there are, per controller");
-/// Keys that came in.
+/// Keys that were added.
 pub const QUEUE_ADDS: Metric =
     Metric::counter("workqueue_adds_total", &["controller", "name"], "Objects that were queued, per queue");
-/// From being ready to being taken by a worker.
+/// From when a key is ready until a worker takes it.
 pub const QUEUE_SECONDS: Metric = Metric::histogram(
     "workqueue_queue_duration_seconds",
     &["controller", "name"],
     "How long objects waited for a worker, per queue",
 );
-/// From being taken by a worker to being done.
+/// From when a worker takes a key until it is done.
 pub const QUEUE_WORK_SECONDS: Metric = Metric::histogram(
     "workqueue_work_duration_seconds",
     &["controller", "name"],
@@ -121,13 +121,13 @@ pub const QUEUE_WORK_SECONDS: Metric = Metric::histogram(
 /// Keys that wait for a worker.
 pub const QUEUE_DEPTH: Metric =
     Metric::gauge("workqueue_depth", &["controller", "name"], "Objects that wait for a worker, per queue");
-/// Keys that were given back to be tried again.
+/// Keys that were put back to be tried again.
 pub const QUEUE_RETRIES: Metric =
     Metric::counter("workqueue_retries_total", &["controller", "name"], "Objects to be tried again, per queue");
 
 // the operator's
 
-/// Requests to the API server, by status code (`<error>`: no answer came), host and method, as client-go counts them.
+/// Requests to the API server by status code (`<error>`: no answer), host and method, as client-go counts them.
 pub const CLIENT_REQUESTS: Metric = Metric::counter(
     "rest_client_requests_total",
     &["code", "host", "method"],
@@ -142,31 +142,31 @@ pub const WEBHOOK_REQUESTS: Metric = Metric::counter(
     &["code", "webhook"],
     "Admission requests by webhook and status code",
 );
-/// How long they took.
+/// Length of webhook requests.
 pub const WEBHOOK_SECONDS: Metric = Metric::histogram(
     "controller_runtime_webhook_latency_seconds",
     &["webhook"],
     "How long admission requests took, by webhook",
 );
-/// How many are being answered.
+/// Webhook requests in progress.
 pub const WEBHOOKS_IN_FLIGHT: Metric = Metric::gauge(
     "controller_runtime_webhook_requests_in_flight",
     &["webhook"],
     "Admission requests that are being answered",
 );
-/// What became of them.
+/// Results of admission.
 pub const VERDICTS: Metric =
     Metric::counter("trainyard_admission_total", &["verdict", "webhook"], "Objects admitted and denied, by webhook");
-/// TrainJobs by state (Pending, Running, Suspended, Complete, Failed) and reason. The leader knows.
+/// TrainJobs by state (Pending, Running, Suspended, Complete, Failed) and reason. Only the leader counts them.
 pub const TRAINJOBS: Metric =
     Metric::gauge("trainyard_trainjobs", &["reason", "state"], "TrainJobs by state and reason");
-/// Until pods of the TrainJob were first ready, as its jobsStatus tells.
+/// Until pods of the TrainJob were first ready, according to its jobsStatus.
 pub const TRAINJOB_START_SECONDS: Metric = Metric::long_histogram(
     "trainyard_trainjob_start_seconds",
     &[],
     "From a TrainJob's creation until pods of it first ran",
 );
-/// Until it was complete or failed.
+/// Until the TrainJob was complete or failed.
 pub const TRAINJOB_END_SECONDS: Metric = Metric::long_histogram(
     "trainyard_trainjob_end_seconds",
     &["state"],
@@ -178,7 +178,7 @@ pub const MPIJOBS_SUCCEEDED: Metric =
     Metric::counter("mpi_operator_jobs_successful_total", &[], "MPIJobs that succeeded");
 pub const MPIJOBS_FAILED: Metric =
     Metric::counter("mpi_operator_jobs_failed_total", &[], "MPIJobs that failed for good");
-/// Upstream never takes one away; here it goes with the MPIJob.
+/// Upstream never removes a series; we remove it with the MPIJob.
 pub const MPIJOB_INFO: Metric =
     Metric::gauge("mpi_operator_job_info", &["launcher", "namespace"], "MPIJobs whose launcher was made, by its name");
 /// Whether this replica works on MPIJobs.
@@ -191,7 +191,7 @@ pub const PROCESS_CPU: Metric = Metric::counter("process_cpu_seconds_total", &[]
 
 // the API server's
 
-/// What a request is about.
+/// The labels that describe a request.
 const ABOUT: Names = &["verb", "group", "version", "resource", "subresource", "scope", "component"];
 
 pub const REQUESTS: Metric = Metric::counter(
@@ -223,7 +223,7 @@ pub const STORED_BYTES: Metric =
     Metric::gauge("apiserver_storage_size_bytes", &["storage_cluster_id"], "Size of the database and its log");
 pub const STORED_OBJECTS: Metric = Metric::gauge("apiserver_storage_objects", &["resource"], "Stored objects, by kind");
 
-/// What `trainyard operator` serves.
+/// The metrics of `trainyard operator`.
 pub const OPERATOR: &[&Metric] = &[
     &RECONCILES,
     &RECONCILE_ERRORS,
@@ -254,7 +254,7 @@ pub const OPERATOR: &[&Metric] = &[
     &PROCESS_CPU,
 ];
 
-/// What the API server of `trainyard up` serves.
+/// The metrics of the API server of `trainyard up`.
 pub const SERVER: &[&Metric] = &[
     &REQUESTS,
     &REQUEST_SECONDS,

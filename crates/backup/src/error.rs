@@ -34,7 +34,7 @@ pub enum BackupError {
 }
 
 impl BackupError {
-    /// The code by which documentation and programs know it.
+    /// Its code in documentation and for programs.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Client(error) => error.code(),

@@ -1,7 +1,8 @@
-//! A home as one file: [`back_up`] makes it, whether a control plane runs or not, and [`restore`] puts it in the place of a home's data.
+//! A home as one file. [`back_up`] writes it, whether a control plane runs or not; [`restore`] replaces a home's data with it.
 //!
-//! The file is a tar archive, compressed with gzip: `backup.json` (a description), `store.db` (all objects as of one moment), the identity of
-//! the home (keys, tokens, ports, the node's name), and what jobs left (`metrics/`, `history/`). Running processes are not a part of it.
+//! The file is a tar archive, compressed with gzip: `backup.json` (a description), `store.db` (all objects as of one moment), the identity
+//! of the home (keys, tokens, ports, the node's name), and the leftovers of jobs (`metrics/`, `history/`). It does not contain running
+//! processes.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
@@ -27,19 +28,19 @@ use std::path::{Component, Path, PathBuf};
 const FORMAT: u32 = 1;
 const DESCRIPTION: &str = "backup.json";
 const DATABASE: &str = "store.db";
-/// Files by which clients and pods know a home.
+/// Files by which clients and pods identify a home.
 const FILES: [&str; 7] =
     ["token", "serviceaccounts.key", "pki/ca.crt", "pki/ca.key", "port", "status-port", "node/node-name"];
-/// Folders of what jobs left.
+/// Folders of the leftovers of jobs.
 const FOLDERS: [&str; 2] = ["metrics", "history"];
-/// The folder of a restore under way; while it is there, the home is not whole.
+/// The folder of a restore in progress; while it exists, the home is incomplete.
 const UNFINISHED: &str = "restore-unfinished";
-/// In that folder: the files that are not in their places yet.
+/// In that folder: the files that are not yet in their places.
 const GATHERED: &str = "files";
-/// In that folder: a note that the database which the restore replaces has been moved aside.
+/// In that folder: a note that the old database has been moved aside.
 const KEPT: &str = "old-database-kept";
 
-/// What an archive is.
+/// The description of an archive.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Description {
@@ -56,14 +57,14 @@ struct Description {
 pub struct Options {
     /// Overwrites an existing file.
     pub replaces: bool,
-    /// Takes along what jobs left, which may be large.
+    /// Includes the leftovers of jobs, which may be large.
     pub history: bool,
 }
 
-/// Writes the home to a file, online where a control plane runs. Returns the file's bytes.
+/// Writes the home to a file, through the control plane if one runs. Returns the file's size in bytes.
 ///
 /// # Errors
-/// There is nothing to back up, the file exists, or something cannot be read or written. No part of a file stays.
+/// The home has nothing to back up, the file exists, or something cannot be read or written. No partial file stays.
 pub async fn back_up(home: &Home, file: &Path, options: Options) -> Result<u64, BackupError> {
     let exists_already = || BackupError::OutputExists { file: file.to_owned() };
     if file.exists() && !options.replaces {
@@ -85,10 +86,10 @@ pub async fn back_up(home: &Home, file: &Path, options: Options) -> Result<u64, 
     Ok(fs::metadata(file).map_or(0, |metadata| metadata.len()))
 }
 
-/// Refuses a home whose files are partly those of a backup.
+/// Refuses a home whose restore is incomplete: some of its files are those of a backup.
 ///
 /// # Errors
-/// It is one.
+/// The home is such a home.
 pub fn refuse_unfinished(home: &Home) -> Result<(), BackupError> {
     if !home.root().join(UNFINISHED).exists() {
         return Ok(());
@@ -96,21 +97,21 @@ pub fn refuse_unfinished(home: &Home) -> Result<(), BackupError> {
     Err(BackupError::RestoreUnfinished { home: home.root().to_owned() })
 }
 
-/// A file that has no name until it is whole, so nobody meets half of it, and a process that is killed leaves nothing behind.
+/// A file that gets its name once it is complete. So no program meets half of it, and a killed process leaves nothing.
 struct Unnamed {
     file: File,
-    /// What it is called meanwhile, where the file system has no files without names.
+    /// Its temporary name, if the file system does not support files without names.
     stand_in: Option<PathBuf>,
 }
 
 impl Unnamed {
-    /// In this folder's file system, for its owner alone.
+    /// A new file in this folder's file system, for its owner alone.
     fn new(folder: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
         match options.clone().custom_flags(nix::libc::O_TMPFILE).open(folder) {
             Ok(file) => Ok(Self { file, stand_in: None }),
-            // "is a directory": what a kernel or a file system says that does not know the flag
+            // a kernel or a file system that does not know the flag answers "is a directory"
             Err(error) if matches!(error.raw_os_error(), Some(nix::libc::EOPNOTSUPP | nix::libc::EISDIR)) => {
                 let path = beside(folder);
                 let file = options.create_new(true).open(&path)?;
@@ -120,10 +121,10 @@ impl Unnamed {
         }
     }
 
-    /// Gives it its name, durably; what has the name is refused, or replaced.
+    /// Gives the file its name, durably. A file that already has the name is replaced, or an error.
     fn name(self, path: &Path, replaces: bool) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("/"));
-        // a name is given to what has none, and only a rename takes a name from another file
+        // a link names a file only if the name is free; only a rename takes a name from another file
         let other = beside(folder);
         self.link(if replaces { &other } else { path })?;
         if replaces && let Err(error) = fs::rename(&other, path) {
@@ -162,12 +163,12 @@ pub async fn running(home: &Home) -> Result<Cluster, BackupError> {
     Ok(Cluster::existing(&Choice::of_home(home)).await?)
 }
 
-/// All objects of one moment, as a file in `folder` or in the home that has no name: from the control plane that runs, else from the
+/// A copy of all objects as of one moment, as a nameless file in `folder` or in the home: from the control plane if one runs, else from the
 /// database.
 async fn copy_database(home: &Home, folder: &Path) -> Result<File, BackupError> {
     if let Some(lock) = home.try_lock()? {
         let path = home.root().join(DATABASE);
-        // where the server puts its copies, too
+        // the server writes its copies there, too
         let to = with_suffix(&path, ".backup");
         let copied = tokio::task::spawn_blocking(move || {
             let copied = store::back_up_closed(&path, &to).map_err(|source| BackupError::Database { path, source });
@@ -229,7 +230,7 @@ fn pack(options: Options, home: &Home, out: File, mut database: File) -> io::Res
     file.sync_all()
 }
 
-/// A file as long as it is now: it may grow meanwhile, or be gone, which is fine.
+/// A file at its present length. It may grow meanwhile, or be gone; neither is an error.
 fn append_file(archive: &mut tar::Builder<impl Write>, name: &Path, path: &Path) -> io::Result<()> {
     match fs::read(path) {
         Ok(bytes) => append(archive, name, &bytes),
@@ -267,7 +268,7 @@ fn append_folder(archive: &mut tar::Builder<impl Write>, root: &Path, name: &Pat
     Ok(())
 }
 
-/// What a restore has put into a home.
+/// The contents of a restored backup.
 #[derive(Clone, Debug)]
 pub struct Restored {
     pub objects: usize,
@@ -278,8 +279,7 @@ pub struct Restored {
     pub created: i64,
 }
 
-/// Puts a backup in the place of what a home holds. Nothing of the home is changed before the backup has been read as a whole and its
-/// database checked.
+/// Replaces the data of a home with a backup. Before it changes the home, it reads the whole backup and checks its database.
 ///
 /// # Errors
 /// A control plane runs, the home has data and `replaces` is false, the file is not a backup, or something cannot be read or written.
@@ -310,7 +310,7 @@ pub fn restore(home: &Home, file: &Path, replaces: bool) -> Result<Restored, Bac
     Ok(Restored { objects, revision, version, created })
 }
 
-/// Unpacks an archive into a folder of its own, and checks what came out.
+/// Unpacks an archive into a new folder, and checks the files.
 fn gather(archive: &mut File, into: &Path, file: &Path) -> Result<(Description, usize, u64), BackupError> {
     let not_ours = |what: String| BackupError::NotABackup { file: file.to_owned(), what };
     let failed = |source| cannot("write", into, source);
@@ -349,7 +349,7 @@ fn gather(archive: &mut File, into: &Path, file: &Path) -> Result<(Description, 
     Ok((description, objects, revision))
 }
 
-/// Whether a file of this name belongs into a home.
+/// Whether a file of this name belongs in a home.
 fn is_known(name: &Path) -> bool {
     name.components().all(|part| matches!(part, Component::Normal(_)))
         && (name == Path::new(DESCRIPTION)
@@ -358,8 +358,8 @@ fn is_known(name: &Path) -> bool {
             || FOLDERS.iter().any(|folder| name.starts_with(folder) && name != Path::new(folder)))
 }
 
-/// Puts the gathered files in their places. Interrupted anywhere, it leaves the folder `staging`: `up` says what to do, and a restore that
-/// is run again knows by it what is still the old data.
+/// Puts the unpacked files in their places. If it is interrupted, the folder `staging` remains: `up` explains what to do, and a repeated
+/// restore finds in it which data are still the old ones.
 fn exchange(home: &Home, gathering: &Path, staging: &Path) -> io::Result<()> {
     folder(staging)?;
     sync(home.root())?;
@@ -376,14 +376,14 @@ fn exchange(home: &Home, gathering: &Path, staging: &Path) -> io::Result<()> {
         folder(to.parent().unwrap_or(home.root()))?;
         put_in_place(&files.join(name), &to)?;
     }
-    // in one step: without its note, what is left of the folder would look like a restore that has just begun
+    // in one step: without its note, the rest of the folder would look like a restore that has just begun
     let done = with_suffix(staging, ".done");
     fs::remove_dir_all(&done).or_else(absent)?;
     put_in_place(staging, &done)?;
     fs::remove_dir_all(done)
 }
 
-/// Moves the database that a restore replaces aside, once: what lies in its place after that came from a try that was interrupted.
+/// Moves aside the database that a restore replaces, once. A database found in its place after that came from an interrupted restore.
 fn keep_database(home: &Home, staging: &Path) -> io::Result<()> {
     let database = home.root().join(DATABASE);
     let old = with_suffix(&database, ".before-restore");
@@ -392,7 +392,7 @@ fn keep_database(home: &Home, staging: &Path) -> io::Result<()> {
         fs::remove_file(&database).or_else(absent)?;
         return fs::remove_file(with_suffix(&database, "-wal")).or_else(absent);
     }
-    // A log belongs to its database alone. Interrupted between the two moves, the next try finds the log and no database.
+    // A log belongs to one database. After an interruption between the two moves, the next try finds the log and no database.
     let (log, old_log) = (with_suffix(&database, "-wal"), with_suffix(&old, "-wal"));
     if database.exists() {
         fs::remove_file(&old_log).or_else(absent)?;
@@ -428,7 +428,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A name in a folder that nothing has.
+/// An unused name in a folder.
 fn beside(folder: &Path) -> PathBuf {
     folder.join(format!(".trainyard-backup.{:016x}", rand::random::<u64>()))
 }

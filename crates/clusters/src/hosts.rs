@@ -1,4 +1,4 @@
-//! What machines that are there have of GPUs, and what of them is free: for `gpus list`. Nothing is started to find out.
+//! The GPUs of existing machines, and which of them are free, for `gpus list`. Nothing is started to find out.
 
 use crate::Sky;
 use api::sky::{Candidate, Place};
@@ -9,7 +9,7 @@ use offers::{inventory, inventory_of};
 use placement::Cloud;
 use sky::console::Host;
 
-/// Why a host of a pool says nothing of itself.
+/// Why a host of a pool gives no facts about itself.
 const UNSEEN: &str = "Unknown until a cluster has run there";
 
 fn host(cloud: Cloud, place: &str, free: Free) -> Host {
@@ -25,8 +25,8 @@ fn host(cloud: Cloud, place: &str, free: Free) -> Host {
     }
 }
 
-/// This machine, the contexts of the kubeconfig and the pools; `control_plane`: where one runs. What cannot be asked is left out, and `tell`
-/// is given why.
+/// This machine, the contexts of the kubeconfig and the pools; `control_plane`: the one that runs, if any. A place that cannot be asked is
+/// skipped, and `tell` receives the reason.
 pub async fn hosts(at_hand: &AtHand, control_plane: Option<&Sky>, tell: &(dyn Fn(&str) + Sync)) -> Vec<Host> {
     let mut all = Vec::new();
     let own = match control_plane {
@@ -74,7 +74,7 @@ pub async fn hosts(at_hand: &AtHand, control_plane: Option<&Sky>, tell: &(dyn Fn
     all
 }
 
-/// This machine: by its Node where the control plane runs, else all of it is free. GPUs that clusters have are not free.
+/// This machine: its Node says what is free if the control plane runs, else all of it is free. GPUs of clusters are not free.
 fn this_machine(at_hand: &AtHand, node: Option<Free>) -> Option<Host> {
     let here = at_hand.nodes.iter().find(|node| node.cloud == Cloud::Local)?;
     let gpus = here.accelerator.clone();

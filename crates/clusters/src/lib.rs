@@ -1,7 +1,7 @@
 //! Clusters of machines, read and changed through the API: [`Sky`] finds them ([`Found`]) and their jobs.
 //!
-//! [`output`] follows what jobs write, [`hosts`] says which GPUs are free, and [`ssh`] tells OpenSSH of machines. Nothing is printed: lines
-//! and notes are given to a [`Show`].
+//! [`output`] follows the output of jobs, [`hosts`] reports free GPUs, and [`ssh`] adds machines to OpenSSH's configuration. Nothing is
+//! printed: a [`Show`] receives lines and notes.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
@@ -23,19 +23,19 @@ use managed::names::object_name;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long providers are waited for that are asked how machines are.
+/// How long to wait for providers that were asked about their machines.
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 
-/// Is given what there is to show, line by line.
+/// Receives the output and the notes, line by line.
 #[derive(Clone, Copy)]
 pub struct Show<'a> {
     /// A line that a job wrote.
     pub line: &'a (dyn Fn(&str) + Sync),
-    /// What is said beside it.
+    /// A note beside the output.
     pub note: &'a (dyn Fn(&str) + Sync),
 }
 
-/// Who launches clusters here, as SkyPilot finds the name.
+/// The user who launches clusters here; the name is found as in SkyPilot.
 pub fn user() -> String {
     std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| {
         nix::unistd::User::from_uid(nix::unistd::geteuid())
@@ -65,17 +65,17 @@ impl Found {
         Some(Self { object, cluster })
     }
 
-    /// What the user calls it.
+    /// The name that the user sees.
     pub fn shown(&self) -> &str {
         managed::cluster::shown(&self.object)
     }
 
-    /// What its object is called.
+    /// The name of its object.
     pub fn name(&self) -> &str {
         object::meta(&self.object, "name")
     }
 
-    /// Whether this user launched it; nobody did where it was made as an object.
+    /// Whether this user launched it. A cluster that was created as an object was launched by no user.
     pub fn is_mine(&self) -> bool {
         let of = &self.cluster.spec.user;
         of.is_empty() || *of == user()
@@ -134,12 +134,12 @@ impl Sky {
         self.api(&object::Gvk::new("", "v1", "Pod"))
     }
 
-    /// The same for logs and commands alone: a reader of all that a typed pod may hold costs the binary half a megabyte.
+    /// The same, for logs and commands only: a reader of complete typed pods would add half a megabyte to the binary.
     pub fn pods(&self) -> Api<k8s_openapi::api::core::v1::Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The cluster that a user calls so.
+    /// The cluster that a user calls by this name.
     pub async fn find(&self, shown: &str) -> Result<Option<Found>, ClientError> {
         let found = self.clusters().get_opt(&object_name(shown)).await?;
         Ok(found.as_ref().and_then(Found::of))
@@ -161,7 +161,7 @@ impl Sky {
         Ok(jobs(&values))
     }
 
-    /// Has the providers of these clusters asked how their machines are, and waits for what they say; `false` where one does not say it in time.
+    /// Makes the providers ask for the state of these clusters' machines, and waits for the answers; `false` if one is not there in time.
     pub async fn refresh(&self, clusters: &[Found]) -> Result<bool, ClientError> {
         let asked = json!({"metadata": {"annotations": {keys::REFRESH: std::process::id().to_string()}}});
         let mut names: Vec<(String, String)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Output of jobs: from their pods while they are there, else from the files on their machines.
+//! Output of jobs: from their pods while these exist, else from the files on their machines.
 
 use crate::{Found, Show, Sky};
 use api::foreign::visible_line;
@@ -24,9 +24,9 @@ use tokio::time::Instant;
 
 /// Lines in flight between the readers and the printer.
 const LINES_MAX: usize = 1024;
-/// Between two tries to read on.
+/// Time between two attempts to read on.
 const RETRY: Duration = Duration::from_millis(300);
-/// How long the control plane may be away.
+/// How long the control plane may be unreachable.
 const ABSENCE_MAX: Duration = Duration::from_secs(120);
 
 /// The pods of a job, by the names of its JobSets.
@@ -35,13 +35,13 @@ fn pods_of(job: &Job) -> String {
     format!("{} in ({})", api::jobset::keys::JOBSET_NAME, names.join(","))
 }
 
-/// The job as it is now.
+/// The present state of the job.
 pub async fn job(sky: &Sky, found: &Found, id: u32) -> Result<Option<Job>, ClientError> {
     Ok(sky.jobs(found.name()).await?.into_iter().find(|job| job.id == id))
 }
 
-/// Shows a job's output to its end, and returns how it ended; `None` where the job has gone. Of what is written already the last lines
-/// alone where `tail` says how many.
+/// Shows a job's output to its end, and returns how it ended; `None` if the job is gone. `tail` limits the output that is already written
+/// to its last lines.
 pub async fn follow(
     sky: &Sky,
     found: &Found,
@@ -112,7 +112,7 @@ pub async fn follow(
             }
         }
     };
-    // what was written before the end is still on its way; readers end with their containers
+    // output from before the end is still on its way; readers end with their containers
     drop(lines);
     let rest = async {
         loop {
@@ -125,10 +125,10 @@ pub async fn follow(
     let _ = tokio::time::timeout(std::time::Duration::from_secs(10), rest).await;
     match job(sky, found, id).await? {
         Some(job) => now = job,
-        // a cluster that goes with its last job may have gone by now; how the job ended was told before
+        // a cluster that is removed with its last job may be gone by now; the end of the job was reported before
         None => return Ok(end),
     }
-    // a job so short that nobody saw its pods
+    // the job was so short that its pods were never seen
     if read.is_empty() {
         print(sky, found, &now, worker, tail, show).await?;
     }
@@ -141,7 +141,7 @@ fn is_of(pod: &DynamicObject, worker: Option<u32>) -> bool {
     pod.labels().get(api::jobset::keys::REPLICATED_JOB_NAME).is_some_and(|held| *held == name)
 }
 
-/// Shows the last lines of what pods have written, and returns how many lines of each pod are done with.
+/// Shows the last lines of the pods' output, and returns how many lines of each pod are done.
 async fn last_lines(
     sky: &Sky,
     selector: &str,
@@ -156,7 +156,7 @@ async fn last_lines(
             continue;
         }
         let written = facts::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.unwrap_or_default();
-        // what has no end yet comes with the rest of it
+        // an unfinished line is shown later, with its rest
         let whole = written.rfind('\n').map_or("", |end| written.get(..end).unwrap_or_default());
         let lines = whole.lines().map(str::to_owned);
         let before = all.len();
@@ -168,7 +168,7 @@ async fn last_lines(
     Ok(told)
 }
 
-/// Reads a pod's log to its end, also over restarts of the control plane, which end the stream as if all were read.
+/// Reads a pod's log to its end. It reads on after a restart of the control plane, which ends the stream as if all were read.
 async fn read_pod(pods: Api<Pod>, name: String, lines: mpsc::Sender<String>, skip: usize) {
     let wanted = LogParams { follow: true, ..LogParams::default() };
     let mut done = skip;
@@ -195,14 +195,14 @@ async fn read_pod(pods: Api<Pod>, name: String, lines: mpsc::Sender<String>, ski
     }
 }
 
-/// How long a control plane that does not answer is waited for.
+/// How long to wait for a control plane that does not answer.
 #[derive(Default)]
 struct Patience {
     since: Option<Instant>,
 }
 
 impl Patience {
-    /// Waits a little; the error, where it is another one, or has lasted for too long.
+    /// Waits a little. Returns the error if it is another one, or has lasted too long.
     async fn wait(&mut self, error: ClientError, show: Show<'_>) -> Result<(), ClientError> {
         let ClientError::Unreachable { .. } = error else { return Err(error) };
         if self.since.is_none() {
@@ -216,8 +216,8 @@ impl Patience {
     }
 }
 
-/// Hands on the lines of a stream but for those that were before, and counts them. `Some(true)`: the stream has ended; `Some(false)`: it
-/// broke off; `None`: nobody reads on.
+/// Passes on the lines of a stream, without those that were shown before, and counts them. `Some(true)`: the stream has ended;
+/// `Some(false)`: it broke off; `None`: the receiver is gone.
 async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::Sender<String>, done: &mut usize) -> Option<bool> {
     let mut pieces = facts::Pieces::new(futures::io::BufReader::new(stream));
     let mut left = *done;
@@ -239,7 +239,7 @@ async fn hand_on(stream: impl AsyncRead + Unpin, lines: &mpsc::Sender<String>, d
     }
 }
 
-/// Shows what a job has written so far; the last lines alone where `tail` says how many.
+/// Shows the output of a job so far; `tail` limits it to the last lines.
 pub async fn print(
     sky: &Sky,
     found: &Found,
@@ -255,7 +255,7 @@ pub async fn print(
     Ok(())
 }
 
-/// Why output was not put into a folder.
+/// Why output was not written into a folder.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     #[error("job {0} names its folder of logs {1:?}, which is no name of a folder: nothing was written")]
@@ -266,7 +266,7 @@ pub enum DownloadError {
     Client(#[from] ClientError),
 }
 
-/// Puts what a job has written into `sky_logs/TIMESTAMP` below this folder, and returns the folder that was filled.
+/// Writes the output of a job so far into `sky_logs/TIMESTAMP` below this folder, and returns the folder that it filled.
 pub async fn download(
     sky: &Sky,
     found: &Found,
@@ -286,13 +286,13 @@ pub async fn download(
     Ok(folder)
 }
 
-/// A name that others gave, if it is one name of a folder: it leads nowhere else, and hides from no listing.
+/// Accepts a name that others chose if it is the name of one folder: it leads nowhere else, and listings show it.
 fn own_name(text: &str) -> Option<&str> {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     (is_plain && !text.is_empty() && !text.starts_with(['.', '-']) && text.len() <= 255).then_some(text)
 }
 
-/// Writes a file in place of what is there: a link is replaced, not followed.
+/// Replaces a file. A link is replaced too, not followed.
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -301,7 +301,7 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }
 
-/// What the ranks of a job have written so far, each with the name of its file below a home directory.
+/// The output of a job's ranks so far, each with the name of its file below a home directory.
 async fn written(
     sky: &Sky,
     found: &Found,
@@ -336,7 +336,7 @@ async fn written(
     Ok(all)
 }
 
-/// A file of a machine: the job may have put a device or a pipe in its place, which has no end.
+/// A file of a machine. The job may have replaced it by a device or a pipe, which has no end.
 fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
     let waitless = nix::fcntl::OFlag::O_NONBLOCK.bits();
     let file = std::fs::OpenOptions::new().read(true).custom_flags(waitless).open(path)?;
@@ -400,7 +400,7 @@ impl Codes {
     /// `ERROR: Job 1 failed with return code list: [?, 7]. Rank 1 (worker1) failed first, with exit code 7.` `None`: nothing is known.
     pub fn sentence(&self, id: u32) -> Option<String> {
         let known = self.ranks.iter().enumerate().filter_map(|(rank, end)| end.as_ref().map(|end| (rank, end)));
-        // ranks that were ended with the job say 143 or 137
+        // ranks that were ended together with the job report 143 or 137
         let is_own = |code: i64| code != 0 && code != 143 && code != 137;
         let failed = known.filter(|(_, (code, _))| *code != 0);
         let (rank, (code, _)) = failed.min_by_key(|(rank, (code, at))| (!is_own(*code), at.clone(), *rank))?;

@@ -1,5 +1,5 @@
-//! `ssh NAME`: OpenSSH's configuration of the clusters' machines that it can reach, a file for each cluster, and the line of the user's
-//! configuration that includes them.
+//! `ssh NAME`: OpenSSH's configuration of the clusters' machines that it can reach (one file for each cluster), and the line in the user's
+//! configuration that includes these files.
 
 use crate::{Found, Sky};
 use ::sky::pools::{self, Host};
@@ -13,11 +13,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where SkyPilot keeps such files, and its users include them from, below the home.
+/// Where SkyPilot keeps such files, below the home. Its users' configurations include them from there.
 const FOLDER: &str = ".sky/generated/ssh";
-/// How a file of ours begins; behind it stands of which control plane it is.
+/// The beginning of our files; the control plane that a file belongs to follows.
 const OURS: &str = "# Written by trainyard for ";
-/// `0`: the user's configuration is left as it is.
+/// `0`: the user's configuration stays unchanged.
 const VARIABLE: &str = "TRAINYARD_SSH_CONFIG";
 /// Options of which one line may hold a path with spaces.
 const PATHS: [&str; 2] = ["identityfile", "certificatefile"];
@@ -28,7 +28,7 @@ pub struct Entries {
     first_line: String,
 }
 
-/// Why OpenSSH does not know a cluster's machines.
+/// Why a cluster's machines could not be added to OpenSSH's configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Unwritten {
     #[error("{} was not written by trainyard; remove it", .0.display())]
@@ -64,11 +64,11 @@ impl Entries {
         std::fs::read_to_string(file).is_ok_and(|text| text.starts_with(&self.first_line))
     }
 
-    /// Tells OpenSSH of a cluster's machines, as `NAME`, `NAME-worker1` and so on, where they are reached by SSH. The
-    /// inner error says why `ssh NAME` does not work.
+    /// Adds a cluster's machines that are reached by SSH to OpenSSH's configuration, as `NAME`, `NAME-worker1` and so on. The inner error
+    /// says why `ssh NAME` does not work.
     ///
     /// # Errors
-    /// The API cannot be asked.
+    /// The request to the API fails.
     pub async fn write(&self, sky: &Sky, found: &Found) -> Result<Result<(), Unwritten>, ClientError> {
         let wanted = ListParams::default().labels(&format!("{}={}", keys::CLUSTER, found.name()));
         let machines = sky.machines().list(&wanted).await?;
@@ -116,13 +116,13 @@ impl Entries {
         self.include()
     }
 
-    /// Sees to it that the user's configuration includes the files: one line at its beginning, once.
+    /// Makes sure that the user's configuration includes the files: one line at its beginning, once.
     fn include(&self) -> Result<(), Unwritten> {
         if std::env::var(VARIABLE).is_ok_and(|value| value == "0") {
             return Ok(());
         }
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
-        // what ~ is to OpenSSH does not depend on HOME
+        // OpenSSH does not take ~ from HOME
         let same = user.is_some_and(|user| user.dir == self.home);
         let all = if same { format!("~/{FOLDER}/*") } else { format!("{}/{FOLDER}/*", self.home.display()) };
         let path = self.home.join(".ssh/config");
@@ -133,7 +133,7 @@ impl Entries {
             };
             let Some(text) = including(&text, &all) else { return Ok(()) };
             create_folder(&self.home.join(".ssh"))?;
-            // a link stays one
+            // a link stays a link
             let target = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
             let mode = std::fs::metadata(&target).map_or(0o600, |meta| meta.permissions().mode() & 0o777);
             replace(&target, &text, mode)
@@ -146,7 +146,7 @@ impl Entries {
         self.is_ours(&self.file(shown))
     }
 
-    /// Takes back what OpenSSH was told of a cluster.
+    /// Removes a cluster from OpenSSH's configuration.
     pub fn forget(&self, shown: &str) {
         let file = self.file(shown);
         if self.is_ours(&file) {
@@ -154,7 +154,7 @@ impl Entries {
         }
     }
 
-    /// Takes back what was told of clusters that are not there any more.
+    /// Removes clusters that no longer exist from OpenSSH's configuration.
     pub fn keep(&self, all: &[Found]) {
         for file in std::fs::read_dir(self.home.join(FOLDER)).into_iter().flatten().flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
@@ -165,7 +165,7 @@ impl Entries {
     }
 }
 
-/// The text of the configuration with the line before all else; `None` where it has one.
+/// The text of the configuration with the line at its beginning; `None` if it has the line.
 fn including(text: &[u8], all: &str) -> Option<Vec<u8>> {
     let is_it = |line: &str| {
         let mut words = line.split_whitespace();
@@ -180,12 +180,12 @@ fn including(text: &[u8], all: &str) -> Option<Vec<u8>> {
     Some(new)
 }
 
-/// A folder of its owner alone, unless it is there.
+/// Makes a folder for its owner alone, unless it exists.
 fn create_folder(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Writes a file whole or not at all. OpenSSH's `*` does not find what begins with a dot.
+/// Writes a file completely or not at all. OpenSSH's `*` does not match names that begin with a dot.
 fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let fresh = path.with_file_name(format!(".{name}.{}", std::process::id()));
@@ -199,7 +199,7 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     written().inspect_err(|_| drop(std::fs::remove_file(&fresh)))
 }
 
-/// `POOL/[USER@]HOST`, with the key that the pools' file names for it.
+/// `POOL/[USER@]HOST`, with the key that the pools' file names for the host.
 fn way(id: &str, pools: &str, home: &Path) -> Way {
     let (pool, host) = id.split_once('/').unwrap_or(("", id));
     let (user, name) = host.rsplit_once('@').map_or((None, host), |(user, name)| (Some(user.to_owned()), name));
@@ -211,7 +211,7 @@ fn way(id: &str, pools: &str, home: &Path) -> Way {
     Way { name: name.to_owned(), user, identity }
 }
 
-/// What OpenSSH would do for a host: the values of each option.
+/// The options that OpenSSH would use for a host: the values of each.
 fn settings(host: &str, options: &[&str]) -> Result<BTreeMap<String, Vec<String>>, Unwritten> {
     let asked = Command::new("ssh").arg("-G").args(options).args(["--", host]).stdin(Stdio::null()).output();
     let asked = asked
@@ -241,8 +241,8 @@ fn entry(alias: &str, has: &BTreeMap<String, Vec<String>>, usual: &BTreeMap<Stri
     text
 }
 
-/// What has a shell begin where the jobs of the machine are at home. Commands, copies and tunnels are left as they are: OpenSSH refuses a
-/// command beside one of its configuration, so this holds only where the name of the machine is the last of `ssh`'s arguments.
+/// Makes a shell begin in the home directory of the machine's jobs. Commands, copies and tunnels stay unchanged: OpenSSH refuses a command
+/// on its command line if the configuration contains one. So this applies only if the machine's name is the last of `ssh`'s arguments.
 fn shell(alias: &str, home: &str) -> String {
     // neither quotes nor what OpenSSH replaces
     if home.is_empty() || home.contains(|c: char| c == '\'' || c == '%' || c.is_control()) {

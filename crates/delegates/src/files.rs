@@ -1,4 +1,4 @@
-//! Takes files of launches, part by part (`files.trainyard.dev`).
+//! Receives files of launches, part by part (`files.trainyard.dev`).
 
 use ::files::send::{GROUP, NAMED_BY, PLURAL, VERSION};
 use ::files::store::{Digest, Store, together};
@@ -9,7 +9,7 @@ use resource::status::Status;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Keeps the parts that clients send below this folder.
+/// Stores the parts that clients send, below this folder.
 pub struct PartsOfFiles(pub PathBuf);
 
 impl Delegate for PartsOfFiles {
@@ -37,7 +37,7 @@ impl Delegate for PartsOfFiles {
     }
 }
 
-/// Which of these digests, a line each, are not kept.
+/// Which of these digests, one per line, are not stored.
 fn missing(store: &Store, body: &Bytes) -> Result<Bytes, Status> {
     let text = std::str::from_utf8(body).unwrap_or("?");
     let digests: Result<Vec<Digest>, _> = text.lines().map(str::parse).collect();
@@ -48,7 +48,7 @@ fn missing(store: &Store, body: &Bytes) -> Result<Bytes, Status> {
     Ok(lines.into())
 }
 
-/// Keeps parts.
+/// Stores parts.
 fn keep(store: &Store, body: Bytes) -> Result<Bytes, Status> {
     let Some(parts) = together::parts(body) else {
         return Err(Status::bad_request(

@@ -1,4 +1,4 @@
-//! Groups of the API that other parts of the process answer, as delegates of the API server.
+//! Groups of the API that other parts of the process answer. Each is a delegate of the API server.
 //!
 //! | Group | Answered from |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Tells clients what machines a task could have (`offers.trainyard.dev`).
+//! Answers clients that ask which machines a task could get (`offers.trainyard.dev`).
 
 use apiserver::delegate::{Delegate, Wanted};
 use bytes::Bytes;
@@ -9,12 +9,12 @@ use resource::status::Status;
 use serde_json::Value;
 use std::sync::OnceLock;
 
-/// Answers by what the control plane sees.
+/// Answers from what the control plane observes.
 #[derive(Default)]
 pub struct OffersNow(OnceLock<Eyes>);
 
 impl OffersNow {
-    /// From now on it sees with these: they need the server that this one is a part of.
+    /// Sets what it observes with. That needs the server that this delegate is a part of, so it is set later.
     pub fn open(&self, eyes: Eyes) {
         let _ = self.0.set(eyes); // they open once
     }

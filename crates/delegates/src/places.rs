@@ -1,4 +1,4 @@
-//! Tells of places in the scheduler's queue (`queue.trainyard.dev`).
+//! Serves places in the scheduler's queue (`queue.trainyard.dev`).
 
 use api::object::Key;
 use api::queue_place::{self, Metadata, QueuePlace};

@@ -1,14 +1,14 @@
-//! The facts that rules judge, each of which may be unknown for want of a right.
+//! The facts that the rules judge. Any of them may be unknown, because this user lacks a right.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Something that may not have been visible.
+/// A fact that may be hidden from this user.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Seen<T> {
     Known(T),
-    /// Why not: `needs list on deployments.apps`.
+    /// Why it is hidden: `needs list on deployments.apps`.
     Unknown(String),
 }
 
@@ -22,22 +22,22 @@ impl<T> Seen<T> {
 }
 
 impl<T> Seen<Vec<T>> {
-    /// What is known; nothing where nothing is.
+    /// The known items; none if they are unknown.
     pub(crate) fn items(&self) -> &[T] {
         self.known().map_or(&[], Vec::as_slice)
     }
 }
 
-/// A request that somebody may or may not make.
+/// A request that a user may or may not make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Right {
     pub verb: String,
     pub group: String,
     pub resource: String,
     pub subresource: String,
-    /// Of one object; empty for all.
+    /// The only object; empty for all.
     pub name: String,
-    /// Empty: in all namespaces, or of a kind without.
+    /// The namespace; empty for all namespaces, and for kinds without one.
     pub namespace: String,
 }
 
@@ -61,15 +61,15 @@ impl Right {
 /// How the API server answered a TrainJob that must be refused (its runtime does not exist), as a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// It was refused, as it should be: admission is at work.
+    /// It refused it, as it should: admission works.
     Refused,
-    /// It was taken: nobody looks at TrainJobs.
+    /// It accepted it: no webhook checks TrainJobs.
     Taken,
-    /// The API server did not reach a webhook, in its own words.
+    /// The API server did not reach a webhook; this is its message.
     NoAnswer(String),
 }
 
-/// The operator's service account, and what it may do of what the shipped roles say.
+/// The operator's service account, and which of the shipped roles' rights it has.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Account {
     pub namespace: String,
@@ -77,19 +77,19 @@ pub(crate) struct Account {
     pub rights: Vec<(Right, bool)>,
 }
 
-/// All that is looked at.
+/// All facts.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub now: Timestamp,
-    /// How long something may stand still before it counts as stuck.
+    /// How long something may make no progress before it counts as stuck.
     pub patience: SignedDuration,
-    /// Where rights are asked for, and the dry run is made.
+    /// The namespace of questions about rights, and of the dry run.
     pub namespace: String,
-    /// Who we are, as the server calls us; empty where it does not say.
+    /// This user's name on the server; empty if the server does not say.
     pub user: String,
-    /// The only namespace whose objects were read; `None`: those of all.
+    /// The only namespace whose objects were read; `None`: all namespaces.
     pub only: Option<String>,
-    /// Flags of the commands that are proposed.
+    /// Flags of the proposed commands.
     pub flags: String,
     pub server: String,
     /// The answer of `/version`.
@@ -98,11 +98,11 @@ pub(crate) struct Facts {
     pub health: Seen<String>,
     /// The CustomResourceDefinitions in this binary.
     pub expected: Vec<Value>,
-    /// Those that are installed, by name; `None` where one is not.
+    /// The installed CustomResourceDefinitions, by name; `None` for one that is missing.
     pub installed: BTreeMap<String, Seen<Option<Value>>>,
-    /// What the commands need, with the commands that do, and whether this user may.
+    /// The rights that our commands need, the commands that need them, and whether this user has them.
     pub own: Vec<(Right, &'static str, Seen<bool>)>,
-    /// `None` where there is no such account.
+    /// `None` if the account does not exist.
     pub account: Seen<Option<Account>>,
     /// Webhook configurations of both kinds.
     pub webhooks: Seen<Vec<Value>>,
@@ -123,14 +123,14 @@ pub(crate) struct Facts {
     pub jobs: Seen<Vec<Value>>,
     /// Pods of JobSets.
     pub pods: Seen<Vec<Value>>,
-    /// Those of a control plane on one machine; others' are their administrators' business.
+    /// Nodes of a control plane on one machine. Other nodes are the business of their administrators.
     pub nodes: Seen<Vec<Value>>,
     /// Warnings, oldest first.
     pub events: Seen<Vec<Value>>,
 }
 
 impl Facts {
-    /// The version of the trainyard that serves this API itself, which then brings controllers and admission along.
+    /// The version of the trainyard that serves this API, if one does. It brings controllers and admission along.
     pub(crate) fn embedded(&self) -> Option<&str> {
         self.version.known()?["gitVersion"].as_str()?.split_once("+trainyard-").map(|(_, version)| version)
     }

@@ -1,4 +1,4 @@
-//! Reads the facts that `doctor` judges. Nothing is written: the one TrainJob that is sent is a dry run, and must be refused.
+//! Reads the facts that `doctor` judges. It writes nothing: it sends one TrainJob as a dry run, which must be refused.
 
 use crate::facts::{Account, Facts, Probe, Right, Seen};
 use crate::rules::deployed;
@@ -17,16 +17,16 @@ use view::state::last_seen;
 const CONCURRENCY: usize = 8;
 /// Objects in one answer.
 const PAGE: usize = 500;
-/// Where the operator is, when nothing says.
+/// The operator's namespace, if nothing names another.
 const OPERATOR_NAMESPACE: &str = "kubeflow-system";
-/// Its service account, there.
+/// The operator's service account there.
 const OPERATOR_ACCOUNT: &str = "kubeflow-trainer-controller-manager";
 /// A runtime that does not exist: a webhook of TrainJobs refuses one that names it.
 const NO_RUNTIME: &str = "trainyard-doctor-asks-for-none";
 
 const TRAINER: &str = "trainer.kubeflow.org";
 
-/// What our commands do: group, resource, subresource, verbs, and which commands need them.
+/// The requests of our commands: group, resource, subresource, verbs, and the commands that need them.
 const NEEDED: [(&str, &str, &str, &[&str], &str); 9] = [
     (TRAINER, "trainjobs", "", &["get", "list", "watch"], "all commands"),
     (TRAINER, "trainjobs", "", &["create", "patch", "delete"], "run, suspend, resume, delete"),
@@ -39,13 +39,13 @@ const NEEDED: [(&str, &str, &str, &[&str], &str); 9] = [
     ("jobset.x-k8s.io", "jobsets", "", &["get"], "describe"),
 ];
 
-/// All facts; of jobs those of one namespace, or of all that may be seen.
+/// Reads all facts; jobs of one namespace, or of all that this user may see.
 ///
-/// Errors: the server cannot be reached, or does not know us.
+/// Errors: the server cannot be reached, or does not know this user.
 pub(super) async fn facts(cluster: &Cluster, scope: Scope, built_in: BuiltIn) -> Result<Facts, ClientError> {
     let Scope { namespace: only, stuck_after } = scope;
     let ask = Ask { client: &cluster.client };
-    // the first request tells whether any other makes sense
+    // the first request shows whether the others make sense
     let version = match ask.get("/version").await {
         Ok(version) => Seen::Known(version),
         Err(kube::Error::Api(status)) if status.code == 401 => return Err(kube::Error::Api(status).into()),
@@ -159,7 +159,7 @@ pub(super) async fn facts(cluster: &Cluster, scope: Scope, built_in: BuiltIn) ->
     })
 }
 
-/// Why something is not known, out of what the server said.
+/// Why something is unknown, from the server's answer.
 fn refused(status: &kube::core::Status, needs: &str) -> String {
     match status.code {
         401 | 403 => format!("needs {needs}"),
@@ -176,7 +176,7 @@ impl Ask<'_> {
         self.client.request(Request::get(path).body(Vec::new()).expect("paths are well-formed")).await
     }
 
-    /// What the server says of itself, well or not.
+    /// The server's report about itself, whether good or bad.
     async fn health(&self) -> Seen<String> {
         let request = Request::get("/readyz?verbose").body(kube::client::Body::empty()).expect("paths are well-formed");
         let answer = match self.client.send(request).await {
@@ -197,7 +197,7 @@ impl Ask<'_> {
         self.client.request(request.body(body.to_string().into_bytes()).expect("paths are well-formed")).await
     }
 
-    /// One object; `Known(None)` where it does not exist.
+    /// One object; `Known(None)` if it does not exist.
     async fn find(&self, path: &str, needs: &str) -> Seen<Option<Value>> {
         match self.get(path).await {
             Ok(object) => Seen::Known(Some(object)),
@@ -207,7 +207,7 @@ impl Ask<'_> {
         }
     }
 
-    /// All objects of a collection, page by page; none where the kind is not served.
+    /// All objects of a collection, page by page; none if the kind is not served.
     async fn list(&self, collection: impl AsRef<str>, query: &str) -> Seen<Vec<Value>> {
         let collection = collection.as_ref();
         let mut items = Vec::new();
@@ -240,7 +240,7 @@ impl Ask<'_> {
         }
     }
 
-    /// The objects of all namespaces, or where that is not allowed of this one.
+    /// The objects of all namespaces; of this namespace if the user may not list all.
     async fn list_somewhere(&self, group: &str, kind: &str, namespace: &str) -> Seen<Vec<Value>> {
         match self.list(format!("{group}/{kind}"), "").await {
             Seen::Unknown(why) => match self.list(format!("{group}/namespaces/{namespace}/{kind}"), "").await {
@@ -251,13 +251,13 @@ impl Ask<'_> {
         }
     }
 
-    /// How many ready addresses are behind a Service.
+    /// The number of ready addresses behind a Service.
     async fn ready(&self, (namespace, name): &(String, String)) -> Seen<usize> {
         let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
         match self.list(&path, &format!("labelSelector=kubernetes.io/service-name%3D{name}")).await {
             Seen::Known(slices) => {
                 let endpoints = slices.iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
-                // no answer counts as ready (discovery/v1)
+                // a missing value counts as ready (discovery/v1)
                 let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false);
                 Seen::Known(ready.map(|endpoint| endpoint["addresses"].as_array().map_or(0, Vec::len)).sum())
             }
@@ -265,7 +265,7 @@ impl Ask<'_> {
         }
     }
 
-    /// Whether a review says yes.
+    /// Whether a review grants the right.
     async fn is_allowed(&self, kind: &str, right: &Right, whose: Option<(&str, &[String])>) -> Seen<bool> {
         let Right { verb, group, resource, subresource, name, namespace } = right;
         let mut spec = json!({"resourceAttributes": {"verb": verb, "group": group, "resource": resource,
@@ -286,7 +286,7 @@ impl Ask<'_> {
     }
 }
 
-/// Lists in the one namespace that is wanted, or in all, or where that is not allowed in the one at hand.
+/// Lists in the chosen namespace, or in all; if that is not allowed, in the current one.
 struct Reach<'a> {
     ask: &'a Ask<'a>,
     only: Option<&'a str>,
@@ -306,7 +306,7 @@ impl Reach<'_> {
     }
 }
 
-/// Our name on this server; empty where it does not tell (Kubernetes before 1.28).
+/// Our name on this server; empty if it does not say (Kubernetes before 1.28).
 async fn who(ask: &Ask<'_>) -> String {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     match ask.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await {
@@ -315,7 +315,7 @@ async fn who(ask: &Ask<'_>) -> String {
     }
 }
 
-/// What our commands need in a namespace, right by right.
+/// The rights that our commands need in a namespace, one by one.
 fn needed(namespace: &str) -> Vec<(Right, &'static str)> {
     let mut needed = Vec::new();
     for (group, resource, subresource, verbs, commands) in NEEDED {
@@ -344,7 +344,7 @@ async fn own_rights(ask: &Ask<'_>, namespace: &str) -> Vec<(Right, &'static str,
     answers.into_iter().zip(commands).map(|((right, answer), commands)| (right, commands, answer)).collect()
 }
 
-/// What the operator may do of what its roles say, those of a single namespace where it keeps to one.
+/// Which rights of its roles the operator has; the roles for a single namespace if it watches only one.
 async fn operator_account(ask: &Ask<'_>, deployments: &Seen<Vec<Value>>, built_in: &BuiltIn) -> Seen<Option<Account>> {
     let operator = deployments.items().iter().find(|deployment| deployed(deployment) == Some("trainyard"));
     let namespace = operator.map_or(OPERATOR_NAMESPACE, |operator| meta(operator, "namespace")).to_owned();
@@ -353,7 +353,7 @@ async fn operator_account(ask: &Ask<'_>, deployments: &Seen<Vec<Value>>, built_i
     let name = name.unwrap_or(OPERATOR_ACCOUNT).to_owned();
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
     match ask.find(&path, &format!("get on serviceaccounts in namespace {namespace}")).await {
-        // its rights can be asked for by name
+        // only its rights can be asked for, by name
         Seen::Known(Some(_)) | Seen::Unknown(_) => {}
         Seen::Known(None) => return Seen::Known(None),
     }
@@ -370,7 +370,7 @@ async fn operator_account(ask: &Ask<'_>, deployments: &Seen<Vec<Value>>, built_i
     let mut groups = vec!["system:serviceaccounts".to_owned(), "system:authenticated".to_owned()];
     groups.push(format!("system:serviceaccounts:{namespace}"));
     let (user, groups) = (user.as_str(), groups.as_slice());
-    // the first tells whether we may ask at all
+    // the first answer shows whether this user may ask at all
     let Some(first) = rights.first() else { return Seen::Known(None) };
     if let Seen::Unknown(why) = ask.is_allowed("SubjectAccessReview", first, Some((user, groups))).await {
         return Seen::Unknown(why);
@@ -390,7 +390,7 @@ async fn operator_account(ask: &Ask<'_>, deployments: &Seen<Vec<Value>>, built_i
     Seen::Known(Some(Account { namespace, name, rights }))
 }
 
-/// The requests that ClusterRoles and Roles (YAML documents) allow, one by one; Roles are those of this namespace.
+/// The requests that ClusterRoles and Roles (YAML documents) allow, one by one. Roles count in this namespace.
 fn granted(documents: &str, namespace: &str) -> Vec<Right> {
     let roles: Vec<Value> = serde_saphyr::from_multiple(documents).expect("the binary's own manifests are YAML");
     let list = |rule: &Value, member: &str| -> Vec<String> {
@@ -447,7 +447,7 @@ fn answered(status: &kube::core::Status, namespace: &str) -> Seen<Probe> {
     if message.contains("failed calling webhook") || message.contains("failed to call webhook") {
         return Seen::Known(Probe::NoAnswer(message.to_owned()));
     }
-    // both say Forbidden: an admission webhook that refuses, and the authorizer
+    // an admission webhook that refuses and the authorizer both answer Forbidden
     if message.contains("denied the request") || message.contains(NO_RUNTIME) {
         return Seen::Known(Probe::Refused);
     }

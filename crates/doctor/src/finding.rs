@@ -1,9 +1,9 @@
-//! What an examination finds, how bad it is, and what to do about it.
+//! The findings of an examination: how serious each is, and what to do about it.
 
 use crate::facts::Seen;
 use client::codes::ErrorCode;
 
-/// How bad it is.
+/// How serious it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Ok,
@@ -23,13 +23,13 @@ impl Severity {
     }
 }
 
-/// One thing that was found.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub severity: Severity,
-    /// `None` where all is well.
+    /// `None` if all is well.
     pub code: Option<ErrorCode>,
-    /// What was looked at: `versions`, `health`, `kinds`, `rights`, `webhooks`, `controllers`, `nodes`, `runtimes`, `jobs`.
+    /// The name of the check: `versions`, `health`, `kinds`, `rights`, `webhooks`, `controllers`, `nodes`, `runtimes`, `jobs`.
     pub check: &'static str,
     /// `Kind/name` or `Kind/namespace/name`.
     pub object: String,
@@ -37,7 +37,7 @@ pub struct Finding {
     pub remedy: Remedy,
 }
 
-/// What to do about a finding: words, a command line that can be typed as it is, or both; neither where nothing is to be done.
+/// What to do about a finding: words, a command line to type, or both; neither if there is nothing to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remedy {
     pub text: String,
@@ -49,7 +49,7 @@ impl Remedy {
         Self::default()
     }
 
-    /// Something that no command does.
+    /// An action for which there is no command.
     pub(crate) fn advise(text: impl Into<String>) -> Self {
         Self { text: text.into(), command: String::new() }
     }
@@ -58,7 +58,7 @@ impl Remedy {
         Self { text: String::new(), command: command.into() }
     }
 
-    /// A command, and what it is good for.
+    /// A command and its purpose.
     pub(crate) fn why(text: impl Into<String>, command: impl Into<String>) -> Self {
         Self { text: text.into(), command: command.into() }
     }
@@ -109,7 +109,7 @@ impl Findings {
         self.add(ErrorCode::NotVisible, Severity::Unknown, object, format!("unknown: {why}"), Remedy::none());
     }
 
-    /// Says what of these could not be seen.
+    /// Reports which of these facts are unknown.
     pub(crate) fn unseen<T>(&mut self, object: &str, seen: &Seen<T>) {
         if let Seen::Unknown(why) = seen {
             self.unknown(object, why);

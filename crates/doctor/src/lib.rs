@@ -1,7 +1,7 @@
-//! Checks whether jobs can run on a cluster, and says what prevents it.
+//! Checks whether jobs can run on a cluster, and reports what prevents it.
 //!
-//! `fetch` reads facts through an API server, `rules` (a pure function) judges them. Nothing is written, and nothing is printed:
-//! [`examine`] returns [`Finding`]s.
+//! `fetch` reads facts through an API server, and `rules` (a pure function) judges them. Nothing is written or printed: [`examine`] returns
+//! [`Finding`]s.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
@@ -17,31 +17,31 @@ use client::{ClientError, Cluster};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What this binary would install, to compare a cluster with.
+/// The objects that this binary would install; a cluster is compared with them.
 #[derive(Clone, Debug)]
 pub struct BuiltIn {
     /// CustomResourceDefinitions.
     pub kinds: Vec<Value>,
     /// The operator's ClusterRoles and Roles, as YAML documents.
     pub roles: &'static str,
-    /// Those of an operator that keeps to one namespace.
+    /// The roles of an operator that watches one namespace.
     pub roles_of_one_namespace: &'static str,
-    /// What `--install-runtimes` needs beside them.
+    /// The additional roles for `--install-runtimes`.
     pub roles_to_install_runtimes: &'static str,
 }
 
-/// What is examined.
+/// What to examine.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// The only namespace whose jobs are read; `None`: those of all.
+    /// The only namespace whose jobs are read; `None`: all namespaces.
     pub namespace: Option<String>,
-    /// How long a job may stand still before it is reported.
+    /// How long a job may make no progress before it is reported.
     pub stuck_after: Duration,
 }
 
-/// Examines a cluster. The findings have the same order each time.
+/// Examines a cluster. The order of the findings never changes.
 ///
-/// Errors: the server cannot be reached, or does not know us. What the user may not see is no error but a finding.
+/// Errors: the server cannot be reached, or does not know this user. A fact that the user may not see is a finding and no error.
 pub async fn examine(cluster: &Cluster, scope: Scope, built_in: BuiltIn) -> Result<Vec<Finding>, ClientError> {
     Ok(rules::judge(&fetch::facts(cluster, scope, built_in).await?))
 }

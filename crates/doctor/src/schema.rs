@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The fields of `ours` that `theirs` has not, by path (`spec.trainer.numNodes`, `spec.jobs[].name`), the outermost alone.
+/// The fields of `ours` that `theirs` lacks, by path (`spec.trainer.numNodes`, `spec.jobs[].name`); only the outermost ones.
 pub(crate) fn lacking(ours: &Value, theirs: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     compare(ours, theirs, "", &mut found);
@@ -16,7 +16,7 @@ fn compare(ours: &Value, theirs: &Value, path: &str, found: &mut BTreeSet<String
     }
     for (name, field) in ours["properties"].as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        // a map of anything takes every name
+        // a free-form map accepts every name
         match theirs["properties"]
             .get(name)
             .or_else(|| Some(&theirs["additionalProperties"]).filter(|any| any.is_object()))
@@ -34,7 +34,7 @@ fn compare(ours: &Value, theirs: &Value, path: &str, found: &mut BTreeSet<String
     }
 }
 
-/// The schema of a version of a CustomResourceDefinition; null where it has none.
+/// The schema of a version of a CustomResourceDefinition; null if it has none.
 pub(crate) fn of<'a>(definition: &'a Value, version: &str) -> &'a Value {
     let versions = definition["spec"]["versions"].as_array().map_or(&[][..], Vec::as_slice);
     let found = versions.iter().find(|held| held["name"] == version);

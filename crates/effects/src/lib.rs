@@ -1,21 +1,21 @@
-//! Follows the objects of one kind, and does what a pure step says about each.
+//! Follows the objects of one kind, and carries out what a pure step decides for each.
 //!
-//! This is for work that leaves the API server: a machine is made, files are sent, a job is submitted somewhere. Such calls take minutes,
-//! and their answers get lost. Controllers that only read and write objects are `reconcile`'s, and run in `driver`.
+//! It is for work outside the API server, such as making machines, sending files or submitting jobs. Such calls take minutes, and their
+//! answers can get lost. Controllers that only read and write objects belong to `reconcile` and run in `driver`.
 //!
 //! # Expected flow
-//! One [`Loop`] follows all objects of its watch. For an object that is new, has changed, was woken or whose time has come, it reads the
-//! object anew, then [`Effects::look`], [`Effects::step`], [`Effects::call`] and [`Effects::note`] run in this order.
+//! One [`Loop`] follows all objects of its watch. It handles an object that is new, has changed, was woken or is due: it reads the object
+//! again, then calls [`Effects::look`], [`Effects::step`], [`Effects::call`] and [`Effects::note`] in this order.
 //!
 //! # Guarantees
-//! - An object is looked at by one task at a time. Its changes meanwhile lead to another look.
-//! - An object that is deleted and created again is another object: the work about the old one delays nothing.
-//! - A resting object costs an entry in a map, and no task.
-//! - Work that is under way when the loop stops is dropped. The next loop looks at the object again.
+//! - Only one task at a time handles an object. If the object changes meanwhile, it is handled again.
+//! - An object that is deleted and created again counts as another object: work on the old one does not delay it.
+//! - An idle object costs an entry in a map, and no task.
+//! - When the loop stops, it drops unfinished work. The next loop handles the object again.
 //!
 //! # What an implementer must ensure
-//! - All that is to be remembered is in the object before `call` begins: a crash leads to the same step again.
-//! - So each call can be made twice.
+//! - Before `call` begins, the object holds everything that must survive a crash: a crash leads to the same step again.
+//! - Each call can be repeated.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
@@ -38,18 +38,18 @@ use tokio_util::task::JoinMap;
 use wakes::Id;
 pub use wakes::Wakes;
 
-/// How many objects a loop works on at the same time, unless [`Loop::at_once`] says otherwise.
+/// Number of objects that a loop handles at the same time, unless [`Loop::at_once`] sets another.
 const AT_ONCE: usize = 256;
 /// The pause after a watch that broke.
 const WATCH_RETRY: Duration = Duration::from_millis(500);
 
-/// Why an object could not be looked at.
+/// Why the facts about an object could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unseen {
-    /// The API server could not be asked; it is asked again.
+    /// A request to the API server failed; it is repeated.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// The object cannot be read as what it says to be. It is left alone until it changes.
+    /// The object is malformed. The loop leaves it alone until it changes.
     #[error("{0}")]
     Unreadable(String),
 }
@@ -60,30 +60,30 @@ impl From<serde_json::Error> for Unseen {
     }
 }
 
-/// What is done about the objects of one kind.
+/// How the objects of one kind are handled.
 pub trait Effects: Send + Sync + 'static {
-    /// What of an object leads to another look when it changes: not what the loop itself writes.
+    /// The part of an object whose change leads to another look. What the loop itself writes is no part of it.
     type Mark: Clone + PartialEq + Send;
-    /// What a step is worked out from.
+    /// The facts from which a step is decided.
     type Seen: Send + Sync;
-    /// What is done.
+    /// The action that a step decides on.
     type Call: Send + Sync;
-    /// What comes of it.
+    /// The result of the action.
     type Answer: Send;
 
     /// See [`Effects::Mark`].
     fn mark(&self, object: &DynamicObject) -> Self::Mark;
 
-    /// Reads what there is about an object, which the API server has just given.
+    /// Reads the facts about an object, which the API server has just returned.
     fn look(&self, object: DynamicObject) -> impl Future<Output = Result<Self::Seen, Unseen>> + Send;
 
-    /// What to do next; `None`: nothing until something changes. It does nothing itself.
+    /// Decides what to do next; `None`: nothing until something changes. Has no effects itself.
     fn step(&self, seen: &Self::Seen) -> Option<Self::Call>;
 
-    /// Does it. What fails is an answer, too.
+    /// Carries out the call. A failure is an answer, too.
     fn call(&self, seen: &Self::Seen, call: &Self::Call) -> impl Future<Output = Self::Answer> + Send;
 
-    /// Writes down what came of it, and says when to look again.
+    /// Records the answer, and says when to look again.
     fn note(
         &self,
         seen: &Self::Seen,
@@ -109,13 +109,13 @@ impl<E: Effects> Loop<E> {
         Self { effects: Arc::new(effects), client, resource, watched, wakes: Wakes::default(), at_once: AT_ONCE }
     }
 
-    /// Works on so many objects at the same time; the others wait for their turn.
+    /// Sets how many objects are handled at the same time; the others wait for their turn.
     #[must_use]
     pub fn at_once(self, at_once: usize) -> Self {
         Self { at_once, ..self }
     }
 
-    /// What makes this loop look at objects from outside.
+    /// A handle by which other code makes this loop look at objects.
     pub fn wakes(&self) -> Wakes<E::Mark> {
         self.wakes.clone()
     }
@@ -167,7 +167,7 @@ impl<E: Effects> Loop<E> {
                 listed.insert(key_of(&object));
                 self.follow(&object, Lane::Listed);
             }
-            // whoever is not listed has gone meanwhile
+            // objects that are not in the list were deleted meanwhile
             watcher::Event::InitDone => self.wakes.wake_where(|key, _| !listed.contains(key)),
             watcher::Event::Apply(object) => self.follow(&object, Lane::Changed),
             watcher::Event::Delete(object) => self.wakes.forget(&key_of(&object), &object.uid().unwrap_or_default()),
@@ -183,7 +183,7 @@ fn key_of(object: &DynamicObject) -> Key {
     Key { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
 }
 
-/// One look at an object. `None`: it is gone.
+/// Looks at an object once. `None`: it is gone.
 async fn look<E: Effects>(effects: Arc<E>, client: Client, resource: ApiResource, id: Id) -> Option<Next> {
     let api: Api<DynamicObject> = Api::namespaced_with(client, &id.key.namespace, &resource);
     let again = |error: &kube::Error| {

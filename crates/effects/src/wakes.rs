@@ -1,4 +1,4 @@
-//! Which objects are followed, and which of them are to be looked at now.
+//! Which objects a loop follows, and which of them are due.
 
 use api::object::Key;
 use reconcile::Next;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// An object: one of the same name that comes after it is another.
+/// One object. A later object of the same name is another one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id {
     pub(crate) key: Key,
@@ -64,7 +64,7 @@ impl<M> Wakes<M> {
         self.0.changed.notify_one();
     }
 
-    /// Looks at all objects of which this holds.
+    /// Looks at all objects for which `holds` is true.
     pub fn wake_where(&self, holds: impl Fn(&Key, &M) -> bool) {
         let mut state = self.state();
         let meant = state.followed.iter().filter(|(key, (_, mark))| holds(key, mark));
@@ -74,7 +74,7 @@ impl<M> Wakes<M> {
         self.0.changed.notify_one();
     }
 
-    /// Takes in an object as the watch has it.
+    /// Records an object that the watch reported.
     pub(crate) fn follow(&self, key: Key, uid: String, mark: M, lane: Lane)
     where
         M: PartialEq,
@@ -89,7 +89,7 @@ impl<M> Wakes<M> {
         self.0.changed.notify_one();
     }
 
-    /// An object is gone; one of its name that came after it stays.
+    /// Stops following an object that is gone. A later object of the same name stays.
     pub(crate) fn forget(&self, key: &Key, uid: &str) {
         let mut state = self.state();
         if state.followed.get(key).is_some_and(|(held, _)| held == uid) {
@@ -110,7 +110,7 @@ impl<M> Wakes<M> {
         }
     }
 
-    /// Takes in how a look ended; `None`: the object is gone.
+    /// Records how a look ended; `None`: the object is gone.
     pub(crate) fn settle(&self, id: &Id, next: Option<Next>) {
         match next {
             Some(next) => {

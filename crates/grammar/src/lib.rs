@@ -1,8 +1,7 @@
-//! The grammar of the command line: commands, flags and values as types of clap, their help, and what is said of words that do not
-//! fit.
+//! The grammar of the command line: commands, flags and values as types of clap, their help, and the messages about words that do not fit.
 //!
-//! Nothing is carried out or printed here. [`usage::read`] makes a [`Cli`] of words, or says why there is none; a [`Command`] says by its
-//! variant what it needs.
+//! Nothing is carried out or printed here. [`usage::read`] parses words into a [`Cli`], or returns why it cannot; the variant of a
+//! [`Command`] shows what the command needs.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 

@@ -1,4 +1,4 @@
-//! The commands of `sky` as clap has them, for completion in shells and for man pages. Command lines are read by the `sky` crate.
+//! The commands of `sky` as types of clap, for shell completion and man pages. The `sky` crate parses the command lines.
 
 use ::sky::commands::{Kind, Param, commands, meaning};
 use clap::builder::PossibleValuesParser;
@@ -9,10 +9,10 @@ fn fixed(text: &str) -> &'static str {
     Box::leak(text.to_owned().into_boxed_str())
 }
 
-/// Adds to an argument of a command (`sky logs`) what completes it.
+/// Adds the completion of an argument of a command (`sky logs`).
 pub type Complete<'a> = &'a dyn Fn(&str, Arg) -> Arg;
 
-/// `sky` with all of its commands.
+/// `sky` with all its commands.
 pub fn command(complete: Complete<'_>) -> Command {
     let all = commands();
     below(&all, "sky", complete)
@@ -44,7 +44,7 @@ fn below(all: &[::sky::commands::Command], path: &str, complete: Complete<'_>) -
     made.subcommands(all.iter().filter(is_below).map(|command| below(all, &command.path, complete)))
 }
 
-/// A parameter, and the option that switches it off, if it has one.
+/// A parameter, and the option that switches it off, if there is one.
 fn args(path: &str, param: &Param, complete: Complete<'_>) -> Vec<Arg> {
     let id = fixed(&param.name);
     if param.is_argument() {

@@ -1,4 +1,4 @@
-//! Command lines that cannot be parsed: one line says what was probably meant.
+//! Command lines that cannot be parsed: one line says what the user probably meant.
 
 use crate::command::{Cli, Command, LocalCommand};
 use crate::jobs::RunArgs;
@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
 
-/// Words of other tools for what a command does here, and what to say of them.
+/// Words that other tools use for our commands, and the message for each.
 const COMMANDS: [(&[&str], &str); 10] = [
     (&["ps", "list", "ls", "jobs", "job"], "to list jobs: trainyard get"),
     (
@@ -24,7 +24,7 @@ const COMMANDS: [(&[&str], &str); 10] = [
     (&["completion"], "to complete in a shell: trainyard completions bash"),
 ];
 
-/// Flags of other launchers, and ours.
+/// Flags of other launchers, and our equivalents.
 const FLAGS: [(&[&str], &str); 7] = [
     (&["nproc", "np", "nprocs", "num-procs", "nproc_per_node", "num-processes"], "nproc-per-node"),
     (&["num-nodes", "num_nodes", "nnodes", "workers", "num-workers", "replicas"], "nodes"),
@@ -35,10 +35,10 @@ const FLAGS: [(&[&str], &str); 7] = [
     (&["background", "no-follow"], "detach"),
 ];
 
-/// Flags of `run` that hardly any script has: after the script they are a slip.
+/// Flags of `run` that hardly any script has: after the script they are probably a mistake.
 const OURS: [&str; 7] = ["nodes", "nproc-per-node", "runtime", "cpus", "memory", "gpus", "workdir"];
 
-/// What `trainyard` alone says: the commands of a day.
+/// The output of `trainyard` without arguments: the everyday commands.
 const SHORT: &str = "\
 Run distributed training from one binary, on a laptop and on Kubernetes.
 
@@ -54,14 +54,14 @@ Run distributed training from one binary, on a laptop and on Kubernetes.
 /// The exit code of wrong use.
 const WRONG_USE: u8 = 2;
 
-/// Why words are no command line, and what is to be printed.
+/// Why words are no valid command line, and what to print.
 #[derive(Debug)]
 pub enum Refused {
-    /// Nothing was typed: the commands of a day.
+    /// No arguments: the everyday commands are printed.
     Nothing(&'static str),
-    /// One line that says what is wrong, and what was probably meant.
+    /// One line that says what is wrong, and what the user probably meant.
     Line(String),
-    /// Clap says it better. Help and version are no errors.
+    /// Clap's message is better. Help and version are no errors.
     Clap(clap::Error),
 }
 
@@ -77,7 +77,7 @@ impl Refused {
 
 /// Reads a command line; the program's name is the first word. `home`: the value of TRAINYARD_HOME.
 ///
-/// Errors: why there is none, or help was asked for.
+/// Errors: why the words are no command line, or that help was requested.
 pub fn read(words: &[OsString], home: Option<&OsStr>) -> Result<Cli, Refused> {
     if home.is_some_and(OsStr::is_empty) {
         return Err(Refused::Line("error: TRAINYARD_HOME is set and empty; unset it, or name a folder".to_owned()));
@@ -97,7 +97,7 @@ pub fn read(words: &[OsString], home: Option<&OsStr>) -> Result<Cli, Refused> {
     }
 }
 
-/// One line for a command or flag that does not exist; `None` where clap says it better.
+/// One line for a command or flag that does not exist; `None` if clap's message is better.
 fn meant(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let wrong = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
@@ -118,7 +118,7 @@ fn meant(error: &clap::Error, words: &[OsString]) -> Option<String> {
     }
 }
 
-/// What is typed, for commands that were typed without what they need.
+/// Examples for commands that were typed without a required argument.
 const EXAMPLES: [(&str, &str); 14] = [
     (" run", "trainyard run train.py"),
     (" logs", "trainyard logs -f JOB; trainyard get lists the jobs"),
@@ -136,7 +136,7 @@ const EXAMPLES: [(&str, &str); 14] = [
     (" restore", "trainyard restore FILE"),
 ];
 
-/// Messages of clap that only programmers understand, and ours in their place.
+/// Messages of clap that only programmers understand, and our replacements.
 const PLAIN: [(&str, &str); 4] = [
     ("invalid digit found in string", "is no whole number"),
     ("cannot parse integer from empty string", "is no whole number"),
@@ -194,7 +194,7 @@ fn no_command(word: &str, words: &[OsString]) -> String {
     format!("there is no command {word:?}{} (all commands: trainyard --help)", did_you_mean(word, names))
 }
 
-/// `flag` as it was given, perhaps with `=value`. `None` for what is no flag.
+/// The flag as the user typed it, perhaps with `=value`. `None` for a word that is no flag.
 fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
     let command = Cli::command();
     let (sub, of) = path(&command, words);
@@ -226,7 +226,7 @@ fn no_flag(flag: &str, words: &[OsString]) -> Option<String> {
     Some(format!("trainyard{of} has no flag --{flag}{question} (all flags: trainyard{of} --help)"))
 }
 
-/// A word or a short flag that a command for MPIJobs does not take.
+/// A word or a short flag that a command for MPIJobs does not accept.
 fn too_many(word: &str, words: &[OsString]) -> Option<String> {
     let (mut sub, of) = path(&Cli::command(), words);
     if of == " run" || of.is_empty() {
@@ -238,7 +238,7 @@ fn too_many(word: &str, words: &[OsString]) -> Option<String> {
     Some(format!("trainyard{of} does not take {word:?}: its arguments are {takes} (all flags: trainyard{of} --help)"))
 }
 
-/// `run -n 4` is meant as mpirun's number of processes, and would be namespace 4.
+/// `run -n 4` probably means mpirun's number of processes; it would mean namespace 4.
 fn namespace_of_nodes(cli: &Cli, words: &[OsString]) -> Option<String> {
     let namespace = cli.global.namespace.as_deref()?;
     let is_short =
@@ -252,7 +252,7 @@ fn namespace_of_nodes(cli: &Cli, words: &[OsString]) -> Option<String> {
     })
 }
 
-/// A note where the script is given what was likely meant for us.
+/// A note if the script receives a flag that is probably meant for `run`.
 pub fn meant_for_us(args: &RunArgs) -> Option<String> {
     let flags = args.script_args().iter().map(|word| word.split('=').next().unwrap_or_default());
     let ours: Vec<&str> =

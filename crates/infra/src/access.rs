@@ -1,13 +1,13 @@
-//! What agents on other machines need of the API server: to be its nodes, and a way to it.
+//! What agents on other machines need to be nodes of the API server: their identity, and a connection to it.
 
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// The Node that a machine is to be.
+/// The Node that a machine will be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Of its machine.
+    /// The token of its machine.
     pub token: String,
     /// Name, labels and taints of the Node.
     pub node: String,
@@ -19,7 +19,7 @@ pub struct Identity {
 #[derive(Clone, Debug)]
 pub struct Pass {
     pub kubeconfig: String,
-    /// The uid of its Node: another one wants another agent.
+    /// The uid of its Node. A Node with another uid needs another agent.
     pub uid: String,
 }
 
@@ -28,11 +28,11 @@ pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// What the program that runs the API server gives its agents.
+/// How the program that runs the API server equips its agents.
 pub trait Access: Send + Sync + 'static {
-    /// Makes the Node where it is missing, and the kubeconfig of its agent, by which the API server is at this port of 127.0.0.1.
+    /// Makes the Node if it is missing, and its agent's kubeconfig. In that file the API server is at this port of 127.0.0.1.
     fn pass<'a>(&'a self, machine: &'a Identity, port: u16) -> BoxFuture<'a, Result<Pass, String>>;
 
-    /// Leads the connections that come over a relay (`trainyard relay`) to the API server, until it ends.
+    /// Carries the connections of a relay (`trainyard relay`) to the API server, until the relay ends.
     fn carry(&self, relay: Box<dyn Duplex>) -> BoxFuture<'static, ()>;
 }

@@ -1,41 +1,41 @@
-//! What a machine says, as far as it is read: it is not ours, and may print without end.
+//! Reads the output of machines, up to a limit: a machine is not ours, and may print without end.
 
 use crate::fault::Fault;
 use std::io;
 use std::path::Path;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The most that is read of an answer, and of a complaint.
+/// The most bytes that are read of an answer or an error message.
 pub const ANSWER_MAX: usize = 1 << 20;
-/// The most that is read of a record of our own.
+/// The most bytes that are read of one of our records.
 const RECORD_MAX: u64 = 4 << 20;
 
-/// What was read, and whether there was more than is read.
+/// Reads a stream to its end; an error if it is longer than the limit.
 pub async fn read(stream: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, TooMuch> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
-        // what came before the connection broke counts: the exit code tells the rest
+        // the bytes from before the connection broke count: the exit code tells the rest
         let _ = stream.take(ANSWER_MAX as u64 + 1).read_to_end(&mut bytes).await;
     }
     if bytes.len() > ANSWER_MAX { Err(TooMuch) } else { Ok(bytes) }
 }
 
-/// It goes on after the bound.
+/// The stream is longer than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMuch;
 
 impl TooMuch {
-    /// It is not asked for the rest: that may have no end.
+    /// The rest is not read, because it may have no end.
     pub fn fault(self, of: &str) -> Fault {
         Fault::Stuck(format!("{of} printed more than {} MiB, which is the most that is read", ANSWER_MAX >> 20))
     }
 }
 
-/// Reads a line of at most so many bytes, without its end; `None` where it is longer, or the stream ends before.
+/// Reads a line of at most `most` bytes, without its end; `None` if it is longer, or if the stream ends first.
 pub async fn line(stream: &mut (impl AsyncRead + Unpin), most: usize) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     while line.len() <= most {
-        // byte by byte: what follows the line is not ours to take
+        // byte by byte: the bytes after the line belong to another reader
         match stream.read_u8().await {
             Ok(b'\n') => return Ok(Some(line)),
             Ok(byte) => line.push(byte),
@@ -46,7 +46,7 @@ pub async fn line(stream: &mut (impl AsyncRead + Unpin), most: usize) -> io::Res
     Ok(None)
 }
 
-/// A record of our own: a regular file, which is not large.
+/// One of our records: a regular file of limited size.
 ///
 /// # Errors
 /// It cannot be read, or is something else.

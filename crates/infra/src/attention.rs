@@ -7,7 +7,7 @@ use api::object::Key;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Between the end of a connection and the look at its machine. An agent that ends again and again is looked at twice a second at most.
+/// Pause between the end of a connection and the look at its machine. So an agent that keeps ending is looked at twice a second at most.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Wakes the loop of a machine by the name of its Node. Clones share one list.
@@ -26,13 +26,13 @@ impl Attention {
         }
     }
 
-    /// Adds what wakes a provider's loop.
+    /// Adds the handle that wakes a provider's loop.
     pub(crate) fn wakes(&self, wakes: MachineWakes) {
         self.all().push(wakes);
     }
 }
 
-/// The machines whose Node may have this name (see `managed::machine::node_of`): to look at one too many does no harm.
+/// The machines whose Node may have this name (see `managed::machine::node_of`). One too many does no harm.
 fn machines_of(node: &str) -> impl Iterator<Item = Key> {
     let elsewhere = node.split_once('.').map(|(namespace, name)| Key::new(namespace, name));
     elsewhere.into_iter().chain([Key::new("default", node)])

@@ -1,25 +1,25 @@
-//! What goes wrong with a machine that is reached through a shell, told in one line, and what is to become of it.
+//! Faults of a machine that is reached through a shell: each has a message of one line, and decides what happens next.
 
 use api::foreign::visible_line;
 use managed::provider::{Failure, Fate};
 use std::borrow::Cow;
 
-/// Why something could not be done on a host.
+/// Why an action on a host failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No connection: nothing was done. It may be there another time.
+    /// No connection: nothing was done. The host may be reachable later.
     Unreachable(String),
-    /// No connection until somebody changes something: a key, a password, a host key.
+    /// No connection until a user changes something: a key, a password, a host key.
     Refused(String),
-    /// The connection broke: it may have been done.
+    /// The connection broke: the action may have been done.
     Broken(String),
-    /// The host is another machine's, or too small, or full: nothing was done.
+    /// The host belongs to another machine, is too small, or is full: nothing was done.
     NoRoom(String),
-    /// There is no claim of this machine on the host.
+    /// The host has no claim of this machine.
     Absent,
-    /// The host cannot do it: no program runs there, no tunnel is allowed.
+    /// The host cannot do it: programs do not run there, or tunnels are not allowed.
     Unfit(String),
-    /// It was begun and does not end: to be asked again.
+    /// The action began and does not end: to be tried again.
     Stuck(String),
 }
 
@@ -37,13 +37,13 @@ impl Fault {
         }
     }
 
-    /// The failure of a call about a machine that may be there.
+    /// The failure of a call about a machine that may exist.
     pub fn failure(&self, host: &str) -> Failure {
         Failure::new(Fate::Retry, format!("{host}: {}", self.what()))
     }
 }
 
-/// What ssh says of a connection that did not come about.
+/// The meaning of ssh's message about a connection that failed.
 pub fn of_ssh(host: &str, stderr: &str) -> Fault {
     let has = |text: &str| stderr.contains(text);
     if has("REMOTE HOST IDENTIFICATION HAS CHANGED") || has("has changed and you have requested strict checking") {
@@ -66,7 +66,7 @@ pub fn of_ssh(host: &str, stderr: &str) -> Fault {
     Fault::Unreachable(format!("it cannot be reached: {}", last_line(stderr)))
 }
 
-/// What a command on the host says by its exit code, as host.sh has them.
+/// The meaning of a command's exit code on the host, as host.sh defines it.
 pub fn of_host(code: i32, error: &str, stderr: &str) -> Fault {
     let (error, why) = (&*shown(error), &*last_line(stderr));
     let what = match (error.is_empty(), why == NOTHING) {
@@ -84,12 +84,12 @@ pub fn of_host(code: i32, error: &str, stderr: &str) -> Fault {
     }
 }
 
-/// What stands for a complaint that is empty.
+/// The message in place of an empty one.
 const NOTHING: &str = "ssh said nothing";
-/// The longest part of what a machine says that is told to others.
+/// The longest part of a machine's message that is passed on.
 const SHOWN_MAX: usize = 400;
 
-/// What a machine says, in one line that no terminal obeys.
+/// A machine's message on one line, without control characters for terminals.
 pub fn shown(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(SHOWN_MAX) {
         None => visible_line(text),
@@ -97,7 +97,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The last line that says something.
+/// The last line that is not empty.
 pub fn last_line(text: &str) -> Cow<'_, str> {
     let said = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
     text.lines().map(str::trim).rfind(said).map_or(Cow::Borrowed(NOTHING), shown)
@@ -128,7 +128,7 @@ mod tests {
         let full = of_host(12, "cannot write /h/program", "cat: write error: No space left on device\n");
         let what = "cannot write /h/program: cat: write error: No space left on device";
         assert_eq!(full, Fault::NoRoom(what.to_owned()));
-        // what a host says obeys nobody and has an end
+        // a host's message controls no terminal, and is bounded
         let hostile = of_host(16, "\x1b]0;title\x07", &format!("a\r\u{202e}b{}", "x".repeat(9999)));
         assert!(hostile.what().starts_with("\\x1b]0;title\\x07: ") && hostile.what().len() < 500, "{hostile:?}");
         assert!(!hostile.what().contains(|c: char| c.is_control() || c == '\u{202e}'), "{hostile:?}");

@@ -1,17 +1,17 @@
-//! What is done on machines that are reached through a shell: the functions of `host.sh`, what they are told, and what they answer.
+//! Actions on machines that are reached through a shell: the functions of `host.sh`, their input, and their answers.
 
 use crate::fault::{Fault, of_host, shown};
 use std::collections::BTreeMap;
 
-/// What is done there, as functions.
+/// The functions that run there.
 const LIBRARY: &str = include_str!("host.sh");
-/// The first line of every answer; what login scripts say comes before it.
+/// The first line of every answer; login scripts may print lines before it.
 pub const HELLO: &str = "trainyard-host";
 
-/// What a machine answered: values by name, in order.
+/// A machine's answer: values by name, in order.
 pub type Said = BTreeMap<String, Vec<String>>;
 
-/// The first value of this name; empty where there is none.
+/// The first value of this name; empty if there is none.
 pub fn first<'a>(answer: &'a Said, name: &str) -> &'a str {
     answer.get(name).and_then(|values| values.first()).map_or("", String::as_str)
 }
@@ -21,7 +21,7 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A function with its variables, as the input of what `reader` says; more input may come behind it.
+/// A function with its variables, as input for the script of `reader`; more input may follow.
 pub fn script(function: &str, variables: &[(&str, &str)]) -> String {
     let mut script: String = variables.iter().map(|(name, value)| format!("{name}={}\n", quoted(value))).collect();
     script.push_str(LIBRARY);
@@ -30,15 +30,16 @@ pub fn script(function: &str, variables: &[(&str, &str)]) -> String {
     script
 }
 
-/// The script of `sh -c` that reads a script of this length and runs it. All of it is input: arguments can be read by everybody there.
+/// The script of `sh -c` that reads a script of this length and runs it. Everything is passed as input, because all users there can read
+/// arguments.
 pub fn reader(script: &str) -> String {
     format!("eval \"$(dd bs=1 count={} 2>/dev/null)\"", script.len())
 }
 
-/// What a function said; `code` is `None` where the connection broke.
+/// The answer of a function; `code` is `None` if the connection broke.
 ///
 /// # Errors
-/// What it says went wrong, or `Broken`.
+/// The fault that the answer names, or `Broken`.
 pub fn outcome(code: Option<i32>, said: &[u8], complaint: &[u8]) -> Result<Said, Fault> {
     let (said, complaint) = (String::from_utf8_lossy(said), String::from_utf8_lossy(complaint));
     let lines = said.lines().skip_while(|line| *line != HELLO).skip(1);
@@ -56,7 +57,7 @@ pub fn outcome(code: Option<i32>, said: &[u8], complaint: &[u8]) -> Result<Said,
     }
 }
 
-/// Whose a host is that is taken, of the second line of its claim.
+/// Who has taken a host, by the second line of its claim.
 pub fn taken(record: &str, what: &str) -> String {
     let claim: serde_json::Value = serde_json::from_str(record).unwrap_or_default();
     match (claim["node"].as_str(), claim["owner"].as_str()) {
@@ -77,7 +78,7 @@ mod tests {
         call_with(home, function, variables, "")
     }
 
-    /// The same, with what the function reads behind its script.
+    /// The same, with more input for the function after its script.
     fn call_with(home: &Path, function: &str, variables: &[(&str, &str)], input: &str) -> Result<Said, Fault> {
         let script = script(function, variables);
         let mut child = Command::new("sh")
@@ -115,14 +116,14 @@ mod tests {
         assert_eq!(goal(home), "stopped");
         run("3").unwrap();
         assert_eq!(goal(home), "");
-        // of a control plane that was killed while it stopped the machine
+        // from a control plane that was killed while it stopped the machine
         assert!(late(stop("2")));
         assert_eq!(goal(home), "");
         stop("10").unwrap();
         stop("10").unwrap();
         assert!(late(run("9")));
         assert_eq!(goal(home), "stopped");
-        // what is to go goes, whoever says so, and nothing brings it back
+        // every control plane may delete, and nothing undoes a deletion
         let dir = std::fs::read_dir(home.join(".trainyard-machine")).unwrap().next().unwrap().unwrap().path();
         std::fs::write(dir.join("goal"), "gone\n10\n").unwrap();
         run("11").unwrap();
@@ -184,11 +185,11 @@ mod tests {
             |sha256: &str| call_with(home.path(), "upload", &[("token", "t"), ("sha256", sha256)], text).map(drop);
         upload(sha256).unwrap();
         assert_eq!(hash(), sha256);
-        // what was noted of this very file is believed
+        // the recorded hash of this very file is trusted
         let noted = std::fs::read_to_string(&sum).unwrap();
         std::fs::write(&sum, noted.replace(sha256, "noted")).unwrap();
         assert_eq!(hash(), "noted");
-        // another one is read
+        // another file is read again
         std::fs::write(dir.join("other"), "abc").unwrap();
         std::fs::rename(dir.join("other"), &program).unwrap();
         assert_eq!(hash(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

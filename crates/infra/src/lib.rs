@@ -1,8 +1,8 @@
 //! Providers of machines, and the controller that calls them.
 //!
-//! A [`Provider`] makes machines, finds them again, stops, starts and ends them. What is asked of it and when is worked out by `managed`,
-//! whose words its calls and answers are; the [`MachineController`] follows the Machine objects and carries that out. A provider starts a node
-//! agent on each machine that it makes, with the labels and taints of the request; it knows nothing of pods.
+//! A [`Provider`] makes machines, finds them again, stops, starts and ends them. `managed` decides what is requested from it and when, and
+//! defines the types of its calls and answers. The [`MachineController`] follows the Machine objects and carries the decisions out. A
+//! provider starts a node agent on each machine that it makes, with the labels and taints of the request; it knows nothing of pods.
 
 pub mod access;
 mod answer;

@@ -1,8 +1,9 @@
-//! The provider `local`: machines that are folders of this one, each with a node agent of its own, a home directory and an address
-//! of 127.0.0.0/8.
+//! The provider `local`: each machine is a folder of this computer, with its own node agent, a home directory and an address of
+//! 127.0.0.0/8.
 //!
-//! A machine's folder is named after its token and holds `machine.json`, which is written before anything is started. So a crash leaves either
-//! nothing or a machine that `list_owned` tells of. The agents run in this process: the composition passes in how.
+//! A machine's folder is named after its token and holds `machine.json`, which is written before anything is started. So after a crash
+//! there is either nothing, or a machine that `list_owned` reports. The agents run in this process: the program that composes the parts
+//! says how.
 
 use crate::provider::{Answering, Provider};
 use futures::FutureExt;
@@ -19,23 +20,23 @@ use tokio::sync::Mutex;
 
 /// The name.
 pub const NAME: &str = api::sky::providers::LOCAL;
-/// Digits of the token in a folder's name: paths of sockets below it must stay short.
+/// Digits of the token in a folder's name: the paths of sockets below it must stay short.
 const ID_LENGTH: usize = 12;
 
-/// What this machine has.
+/// The resources of this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
     pub cpus: f64,
     /// GiB.
     pub memory: f64,
-    /// The GPUs' indices and what they are called.
+    /// The GPUs: their indices and product names.
     pub gpus: Vec<(u32, String)>,
 }
 
-/// A machine whose agent is to run.
+/// A machine whose agent must run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Local {
-    /// Its folder; the agent's data are in `node`, the home directory of jobs is `home`.
+    /// Its folder: `node` holds the agent's data, `home` is the home directory of jobs.
     pub folder: PathBuf,
     pub node: String,
     pub address: Ipv4Addr,
@@ -56,10 +57,10 @@ pub trait Agents: Send + Sync + 'static {
     /// Stops the agent of the machine in this folder, if it runs; returns once it has stopped.
     fn stop<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, ()>;
 
-    /// GPUs that pods have which run on this machine itself, in none of the provider's.
+    /// GPUs in use by pods of this machine itself, which run on none of the provider's machines.
     fn gpus_in_use(&self) -> BTreeSet<u32>;
 
-    /// Keeps such pods from these GPUs, and from no others. False, and nothing changes, where one of them has got one meanwhile.
+    /// Keeps such pods from these GPUs, and from no others. Returns false, and changes nothing, if a pod has got one of them meanwhile.
     fn keep_gpus(&self, gpus: BTreeSet<u32>) -> bool;
 }
 
@@ -68,7 +69,7 @@ pub struct Machines {
     root: PathBuf,
     host: Host,
     agents: Arc<dyn Agents>,
-    /// One at a time: GPUs and addresses are handed out by looking at what others have.
+    /// Held during a call: GPUs and addresses are chosen by looking at those of other machines.
     turn: Mutex<()>,
 }
 
@@ -85,12 +86,12 @@ struct Record {
     #[serde(default)]
     gpus: Vec<u32>,
     goal: Goal,
-    /// Of the last wish that it be stopped or started.
+    /// Of the last request to stop or start it.
     #[serde(default)]
     generation: i64,
 }
 
-/// What is to become of a machine.
+/// The goal of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Goal {
     Running,
@@ -104,7 +105,7 @@ fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
 }
 
 impl Machines {
-    /// Machines in folders of `root`, which is made when the first one is.
+    /// Machines in folders of `root`, which is made with the first of them.
     pub fn new(root: PathBuf, host: Host, agents: Arc<dyn Agents>) -> Self {
         Self { root, host, agents, turn: Mutex::new(()) }
     }
@@ -119,7 +120,7 @@ impl Machines {
             let folder = entry.map_err(failed("read", &self.root))?.path();
             match read(&folder) {
                 Ok(Some(record)) => records.push((folder, record)),
-                // made, and nothing written: nothing was started in it
+                // the folder exists without a record, so nothing was started in it
                 Ok(None) => drop(std::fs::remove_dir(&folder)),
                 Err(error) => return Err(error),
             }
@@ -136,25 +137,25 @@ impl Machines {
         Ok(all.pop())
     }
 
-    /// The GPUs of machines on which something runs, or may at any time. One that is stopped lets go of its own.
+    /// The GPUs of machines on which something runs, or may run at any time. A stopped machine releases its GPUs.
     fn kept<'a>(&self, records: impl IntoIterator<Item = &'a (PathBuf, Record)>) -> BTreeSet<u32> {
         let runs = |(folder, record): &&(PathBuf, Record)| record.goal == Goal::Running || self.agents.is_busy(folder);
         records.into_iter().filter(runs).flat_map(|(_, record)| record.gpus.iter().copied()).collect()
     }
 
-    /// Keeps pods of this machine itself from the GPUs of the provider's machines, as they are now. To be called once before such pods are started.
+    /// Keeps pods of this machine itself from the GPUs that the provider's machines have now. Call it once, before such pods are started.
     ///
     /// # Errors
     /// A machine's record cannot be read.
     pub fn keep_gpus(&self) -> Result<(), Failure> {
         if !self.host.gpus.is_empty() {
-            // no pod has any of them: they were kept from pods since the machine had them
+            // no pod has one of them: pods were kept from them since the machine got them
             self.agents.keep_gpus(self.kept(&self.records()?));
         }
         Ok(())
     }
 
-    /// So many free GPUs that are meant by a name, kept from all others.
+    /// Takes `count` free GPUs that a name matches, and keeps all others from them.
     fn take_gpus(&self, name: &str, count: usize, others: &[(PathBuf, Record)]) -> Result<Vec<u32>, Failure> {
         let mut taken = self.kept(others);
         let in_use = self.agents.gpus_in_use();
@@ -180,7 +181,7 @@ impl Machines {
         self.take_gpus(&wanted.name, count, others)
     }
 
-    /// GPUs for a machine that was stopped, of the kind that it had: its own, or others where somebody has these.
+    /// GPUs for a stopped machine, of the kind that it had: the same ones, or others if the same ones are taken.
     fn gpus_again(&self, folder: &Path, record: &Record) -> Result<Vec<u32>, Failure> {
         let Some(first) = record.gpus.first() else { return Ok(Vec::new()) };
         let mut others = self.records()?;
@@ -193,7 +194,7 @@ impl Machines {
         }
         let name = self.host.gpus.iter().find(|(index, _)| index == first).map_or("", |(_, product)| product);
         let chosen = self.take_gpus(name, record.gpus.len(), &others);
-        // there is no other candidate for a machine that is there
+        // an existing machine has no other candidate
         chosen.map_err(|failure| Failure { fate: Fate::Retry, ..failure })
     }
 
@@ -233,7 +234,7 @@ impl Machines {
         Ok((folder, record))
     }
 
-    /// Does what is left to do for a machine's goal, and says where it stands then.
+    /// Does the remaining work for a machine's goal, and returns its state afterwards.
     async fn advance(&self, folder: PathBuf, record: Record) -> Result<Found, Failure> {
         let machine = Local {
             folder: folder.clone(),
@@ -254,7 +255,7 @@ impl Machines {
                 start().await?;
                 State::Running
             }
-            // what still runs there is its agent's to end
+            // the agent ends the processes that still run there
             (Goal::Stopped, true) => {
                 start().await?;
                 State::Stopping
@@ -279,7 +280,7 @@ impl Machines {
     async fn to(&self, machine: &Handle, goal: Option<Goal>) -> Result<Found, Failure> {
         let _turn = self.turn.lock().await;
         let Some((folder, mut record)) = self.find(machine)? else {
-            // the folder is there before the machine is, and goes last
+            // the folder exists before the machine does, and goes last
             let folder = self.root.join(id(&machine.token));
             return Ok(Found::ended(format!("its folder {} is gone", folder.display())));
         };
@@ -294,7 +295,7 @@ impl Machines {
                 write(&folder, &record)?;
             }
         }
-        // what is to go stays so
+        // a machine that must go keeps that goal
         if let Some(goal) = goal.filter(|goal| *goal != record.goal && record.goal != Goal::Gone) {
             if goal == Goal::Running {
                 record.gpus = self.gpus_again(&folder, &record)?;
@@ -353,7 +354,7 @@ impl Provider for Machines {
     }
 }
 
-/// What a machine of this token is called: the digits of a uid say nothing to anybody, twelve of them are enough.
+/// The name of a machine with this token. It has twelve digits of the uid, which are enough, because the digits mean nothing to people.
 fn id(token: &str) -> String {
     token.chars().filter(char::is_ascii_alphanumeric).take(ID_LENGTH).collect()
 }
@@ -373,7 +374,7 @@ fn seen(folder: &Path, record: &Record, state: State) -> Seen {
     }
 }
 
-/// An address of 127.0.0.0/8 that no other machine has: the same for the same token, where it is free.
+/// An address of 127.0.0.0/8 that no other machine has; the same for the same token, if it is free.
 fn address(token: &str, taken: &BTreeSet<Ipv4Addr>) -> Ipv4Addr {
     let hash = token.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let tries = (0..u32::MAX).map(|more| {
@@ -397,7 +398,7 @@ fn read(folder: &Path) -> Result<Option<Record>, Failure> {
     })
 }
 
-/// Writes the whole record or nothing.
+/// Writes the record completely or not at all.
 fn write(folder: &Path, record: &Record) -> Result<(), Failure> {
     use std::os::unix::fs::OpenOptionsExt;
     let (path, fresh) = (folder.join("machine.json"), folder.join("machine.json.new"));
@@ -412,7 +413,7 @@ fn write(folder: &Path, record: &Record) -> Result<(), Failure> {
     written().map_err(failed("write", &path))
 }
 
-/// Removes a machine's folder, the record last: a machine that is half removed is still listed.
+/// Removes a machine's folder, and the record last, so a half-removed machine is still listed.
 async fn remove(folder: &Path) -> Result<(), Failure> {
     let owned = folder.to_owned();
     let removed = tokio::task::spawn_blocking(move || {

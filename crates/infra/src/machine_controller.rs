@@ -1,5 +1,5 @@
-//! Carries out what `managed::machine` says about each Machine: calls its provider, notes the answer, lets the object go when the machine
-//! is gone; and ends machines that no object stands for.
+//! Carries out what `managed::machine` decides for each Machine: calls its provider, records the answer, and removes the object when the
+//! machine is gone. It also ends machines that have no object.
 
 use crate::attention::Attention;
 use crate::provider::Provider;
@@ -21,29 +21,29 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// After which a call counts as without answer; it may have had its effect.
+/// After this time a call counts as unanswered; it may have had its effect.
 const CALL_MAX: Duration = Duration::from_secs(120);
 /// How often the providers' lists are compared with the ledger.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// What of a Machine wakes its loop: not the status, which the loop writes itself.
+/// The parts of a Machine whose change wakes its loop. The status is not among them, because the loop writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     generation: i64,
     ending: bool,
     purge: bool,
-    /// Somebody wants to know how it is now.
+    /// The pending question how the machine is now.
     refresh: Option<String>,
 }
 
-/// What wakes the loop of a provider.
+/// Wakes the loop of a provider.
 pub(crate) type MachineWakes = Wakes<Mark>;
 
-/// Whose machines a loop is about.
+/// Whose machines a loop handles.
 #[derive(Clone)]
 enum Whose {
     One(Arc<dyn Provider>),
-    /// Those of providers that are not here; these are.
+    /// Machines of all providers except these, which are here.
     NotHere(Vec<String>),
 }
 
@@ -54,24 +54,24 @@ struct Machines {
     whose: Whose,
 }
 
-/// A Machine as a look finds it.
+/// A Machine as it was read.
 struct Seen {
     object: DynamicObject,
     machine: Machine,
 }
 
-/// What is done about a Machine.
+/// The action for a Machine.
 #[expect(clippy::large_enum_variant, reason = "one at a time, and soon used up")]
 enum Doing {
     /// A call of its provider.
     Call(Call),
-    /// Nothing is left of it: its object goes.
+    /// Nothing of it is left: its object is removed.
     Release,
-    /// Somebody has asked how it is, and that is known.
+    /// A client has asked how it is, and the answer is known.
     Refreshed,
 }
 
-/// Follows all Machines, and calls their providers: a loop per provider.
+/// Follows all Machines, and calls their providers; each provider has its own loop.
 pub struct MachineController {
     loops: Vec<Loop<Machines>>,
     sweeps: Vec<Machines>,
@@ -82,7 +82,7 @@ fn resource(gvk: &Gvk) -> ApiResource {
 }
 
 impl MachineController {
-    /// The controller of these providers' machines; `attention` says which of them to look at before their time.
+    /// The controller of these providers' machines; `attention` names machines to look at before their time.
     pub fn new(client: Client, providers: impl IntoIterator<Item = Arc<dyn Provider>>, attention: &Attention) -> Self {
         let providers: Vec<Arc<dyn Provider>> = providers.into_iter().collect();
         let names: Vec<String> = providers.iter().map(|one| one.name().to_owned()).collect();
@@ -102,7 +102,7 @@ impl MachineController {
         Self { loops, sweeps }
     }
 
-    /// Works until `stop`. A call that is under way then is dropped; the next run asks again.
+    /// Works until `stop`, and then drops an unfinished call; the next run asks again.
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         for one in self.loops {
@@ -182,7 +182,7 @@ impl Machines {
         Api::namespaced_with(self.client.clone(), &namespace, &resource(&machine_gvk()))
     }
 
-    /// Writes what an answer means, and lets the object go where nothing is left of the machine.
+    /// Records the meaning of an answer, and removes the object if nothing of the machine is left.
     async fn write(&self, seen: &Seen, noted: &Noted) -> kube::Result<()> {
         let machine = &seen.machine;
         if noted.gone {
@@ -192,14 +192,14 @@ impl Machines {
             return Ok(());
         }
         self.note_loss(machine, &noted.status).await?;
-        // one of the same name that came after it is not meant
+        // a later object of the same name is not meant
         let mut patch = status_patch(&noted.status);
         patch["metadata"] = json!({"uid": token(machine)});
         let (name, params) = (seen.object.name_any(), PatchParams::default());
         self.of(seen).patch_status(&name, &params, &Patch::Merge(patch)).await.map(drop)
     }
 
-    /// Takes away the annotation that asked how the machine is, unless somebody has asked once more.
+    /// Removes the annotation that asked how the machine is, unless a client has asked again.
     async fn refreshed(&self, object: &DynamicObject) {
         let (api, name) = (self.within(object), object.name_any());
         let asked = object.annotations().get(keys::REFRESH);
@@ -244,14 +244,14 @@ impl Machines {
         Api::all_with(self.client.clone(), &resource(&Gvk::new("", "v1", "Node")))
     }
 
-    /// The machine's Node; not another machine's of that name.
+    /// The machine's Node, unless the Node of that name belongs to another machine.
     async fn node(&self, machine: &Machine) -> kube::Result<Option<DynamicObject>> {
         let is_its = |node: &DynamicObject| node.labels().get(keys::TOKEN).is_some_and(|held| held == token(machine));
         Ok(self.nodes().get_opt(&node_name(machine)).await?.filter(is_its))
     }
 
-    /// Marks the Node of a machine that has ended: no agent will report the ends of its pods, so they end without. The mark comes before
-    /// the machine's status, which is the last that is written about a lost machine.
+    /// Marks the Node of a machine that has ended: no agent will report the ends of its pods, so they end without a report. The mark comes
+    /// before the machine's status, which is the last that is written about a lost machine.
     async fn note_loss(&self, machine: &Machine, status: &MachineStatus) -> kube::Result<()> {
         if status.phase != MachinePhase::Lost {
             return Ok(());
@@ -278,7 +278,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Removes the machine's Node, then the finalizer: the object goes last.
+    /// Removes the machine's Node, then the finalizer, so the object goes last.
     async fn release(&self, seen: &Seen) -> kube::Result<()> {
         let (nodes, object) = (self.nodes(), &seen.object);
         if let Some(node) = self.node(&seen.machine).await? {
@@ -297,7 +297,7 @@ impl Machines {
         }
     }
 
-    /// Ends machines that no object stands for, now and ever after.
+    /// Ends machines that have no object, now and at regular intervals.
     async fn sweep(&self) {
         let Whose::One(provider) = &self.whose else { return };
         loop {
@@ -323,7 +323,7 @@ impl Machines {
     }
 
     async fn orphans(&self, provider: &dyn Provider) -> Result<Vec<Handle>, String> {
-        // in this order: an object is there before its machine is
+        // in this order, because an object exists before its machine
         let listed = provider.list_owned().await.map_err(|error| error.to_string())?;
         if listed.is_empty() {
             return Ok(Vec::new());
@@ -336,7 +336,7 @@ impl Machines {
             .flatten()
             .map(|object| serde_json::to_value(&object).and_then(serde_json::from_value))
             .collect();
-        // an object that cannot be read is no reason to end its machine
+        // an unreadable object is no reason to end its machine
         Ok(orphans(&listed, &machines.map_err(|error| error.to_string())?))
     }
 }

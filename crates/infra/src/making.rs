@@ -1,5 +1,4 @@
-//! Work that may take longer than a call, such as the making of a machine: it goes on when the caller that asked for it goes away, and
-//! several callers share one.
+//! Work that may take longer than a call, such as making a machine. It goes on if its caller goes away, and several callers share it.
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -7,7 +6,7 @@ use managed::provider::{Failure, Fate, Seen};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio_util::task::AbortOnDropHandle;
 
-/// What a making comes to, for each caller that waits for it.
+/// The result of the work, for each caller that waits for it.
 type Result<T> = std::result::Result<T, Failure>;
 
 struct Running<T> {
@@ -15,7 +14,7 @@ struct Running<T> {
     _task: AbortOnDropHandle<()>,
 }
 
-/// Such work, if some is under way or nobody has taken its result yet.
+/// The work in progress, or finished work whose result no caller has taken yet.
 pub struct Making<T = Seen>(Mutex<Option<Running<T>>>);
 
 impl<T> Default for Making<T> {
@@ -29,7 +28,7 @@ impl<T: Clone + Send + Sync + 'static> Making<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the making that is under way, or begins one with `work`.
+    /// Waits for the work in progress, or begins it with `work`.
     pub async fn join<W>(&self, work: impl FnOnce() -> W) -> Result<T>
     where
         W: Future<Output = Result<T>> + Send + 'static,
@@ -37,14 +36,14 @@ impl<T: Clone + Send + Sync + 'static> Making<T> {
         let result = self.slot().get_or_insert_with(|| begin(work())).result.clone();
         let made = result.clone().await;
         let mut slot = self.slot();
-        // another one may have begun meanwhile
+        // other work may have begun meanwhile
         if slot.as_ref().is_some_and(|now| now.result.ptr_eq(&result)) {
             *slot = None;
         }
         made
     }
 
-    /// Ends it where it is; callers that wait for it hear that it was given up.
+    /// Ends the work where it is; its waiting callers get an error.
     pub fn end(&self) {
         drop(self.slot().take());
     }

@@ -8,14 +8,15 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use tokio::sync::OnceCell;
 
-/// SHA-256 of a file, and its size in bytes, where it could be read.
+/// SHA-256 of a file and its size in bytes, if it could be read.
 type Known = io::Result<(String, u64)>;
 
 /// The program's file, which is read once.
 pub struct Program {
     pub path: PathBuf,
     known: OnceCell<(String, u64)>,
-    /// What reads it. On a loaded machine that takes longer than a call to a provider may: the next call waits for the same reading.
+    /// The task that reads it. On a loaded machine that takes longer than a call to a provider may, so the next call waits for the same
+    /// task.
     reading: Making<(String, u64)>,
 }
 
@@ -74,11 +75,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = program(&folder, "program");
         assert!(program.digest().await.unwrap_err().what().contains("cannot read"));
-        // what failed is tried again
+        // a failure is tried again
         std::fs::write(&program.path, "abc").unwrap();
         let of_abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(program.digest().await.unwrap(), &(of_abc.to_owned(), 3));
-        // and what is known stays so
+        // and a known result stays
         std::fs::write(&program.path, "other").unwrap();
         assert_eq!(program.digest().await.unwrap().1, 3);
     }

@@ -1,4 +1,4 @@
-//! What a provider of machines does.
+//! The tasks of a provider of machines.
 
 use futures::future::BoxFuture;
 use managed::provider::{Failure, Fate, Found, Handle, Request, Seen};
@@ -8,8 +8,8 @@ pub type Answering<'a, T> = BoxFuture<'a, Result<T, Failure>>;
 
 /// Makes, finds, stops and ends machines.
 ///
-/// Every call may be repeated, and any answer may be lost; the caller then asks again. Dropping a call does not undo it. A failure
-/// says by its fate what is to become of it: asked again, asked elsewhere, or not asked again.
+/// Every call may be repeated, and any answer may be lost; the caller then asks again. Dropping a call does not undo it. The fate of a
+/// failure says what happens next: the same request again, a request elsewhere, or none.
 ///
 /// [`Found::Ended`] is proof, with its reason: the provider looked where the machine was. A provider that merely does not see a machine
 /// answers [`Found::Absent`], and one that cannot look answers with a failure.
@@ -17,14 +17,14 @@ pub trait Provider: Send + Sync + 'static {
     /// Its name in `spec.candidate.provider`: `local`, `ssh`.
     fn name(&self) -> &'static str;
 
-    /// Makes the machine of this token, and starts a node agent on it; where there is one of this token already, answers with that one.
-    /// Returns once the machine is known to the provider; it need not run yet.
+    /// Makes the machine of this token, and starts a node agent on it. If a machine of this token exists, returns that one. Returns once
+    /// the provider knows the machine, which may start to run later.
     ///
     /// # Errors
-    /// `NextCandidate` where there is no room, `GiveUp` where it is refused; then nothing of it is left.
+    /// `NextCandidate` if there is no room, `GiveUp` if the request is refused; then nothing of the machine is left.
     fn create<'a>(&'a self, request: &'a Request) -> Answering<'a, Seen>;
 
-    /// The machine as it is now. Sees to it that a machine that is to run has its agent, also after a restart of this process.
+    /// The present state of the machine. Makes sure that a machine that must run has its agent, also after a restart of this process.
     fn observe<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found>;
 
     /// Begins to stop the machine; its disk stays.
@@ -33,14 +33,15 @@ pub trait Provider: Send + Sync + 'static {
     /// Begins to start a stopped machine, and its agent.
     fn start<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found>;
 
-    /// Begins to end the machine and all that was made for it. `Ended` once nothing of it is left: only that ends the ledger's line.
+    /// Begins to end the machine and all that was made for it. Returns `Ended` once nothing of it is left; only that ends the ledger's
+    /// line.
     fn delete<'a>(&'a self, machine: &'a Handle) -> Answering<'a, Found>;
 
-    /// All machines that were ever made by this installation and are not gone.
+    /// All machines that this installation ever made and that are not gone.
     fn list_owned(&self) -> Answering<'_, Vec<Seen>>;
 }
 
-/// A request of a place that is another provider's.
+/// A request for a place of another provider.
 pub(crate) fn not_ours(name: &str, request: &Request) -> Failure {
     let what = format!("the provider {name} makes no machines of provider {:?}", request.candidate.provider);
     Failure::new(Fate::GiveUp, what)

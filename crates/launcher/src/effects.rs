@@ -1,4 +1,4 @@
-//! What the loop of Launches does: reads what a step is worked out from, does the step, notes it.
+//! The effects of the loop of Launches: reads the facts for a step, carries the step out, and records the result.
 
 use crate::work::Kept;
 use crate::{Launcher, typed};
@@ -15,24 +15,24 @@ use reconcile::Next;
 use serde_json::Value;
 use sky::Task;
 
-/// What of a Launch wakes its loop: not the status, which the loop writes itself.
+/// The parts of a Launch whose change wakes its loop. The status is not among them, because the loop writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     generation: i64,
     is_ending: bool,
-    /// The name of the Cluster that it is about.
+    /// Name of the launch's Cluster.
     pub(crate) cluster: String,
 }
 
-/// A Launch, and what there is about it.
+/// A Launch, and the facts about it.
 pub(crate) struct Seen {
     object: DynamicObject,
     launch: Launch,
-    /// Or why the launch fails.
+    /// The facts, or why the launch fails.
     around: Result<Around, String>,
 }
 
-/// What a step is worked out from, beside the launch.
+/// The facts, other than the launch itself, from which a step is decided.
 struct Around {
     task: Task,
     cluster: Option<(Value, Cluster)>,
@@ -40,16 +40,16 @@ struct Around {
     jobs: Vec<Job>,
 }
 
-/// Why a step did not come to its end.
+/// Why a step was not completed.
 pub(crate) enum Trouble {
-    /// The API server could not be asked: the step is done again.
+    /// A request to the API server failed: the step is repeated.
     Api(kube::Error),
     /// The launch fails with this message.
     Fails(String),
 }
 
 impl From<kube::Error> for Trouble {
-    /// What is refused, as invalid or for lack of a right or a quota, would be refused again.
+    /// A request that is refused as invalid, or for lack of a right or a quota, would be refused again.
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status)
@@ -169,7 +169,7 @@ impl Effects for Launches {
 }
 
 impl Launcher {
-    /// Reads what a step needs, and no more.
+    /// Reads only what a step needs.
     async fn around(&self, launch: &Launch) -> Result<Around, Trouble> {
         let kept = Kept::new(self, launch);
         let is_over = launch.status.phase.is_over() || launch.metadata.deletion_timestamp.is_some();
@@ -197,7 +197,7 @@ impl Launcher {
     }
 }
 
-/// A task that asks for nothing, for a step to which the task does not matter.
+/// A task that requests nothing, for a step that does not depend on the task.
 fn empty_task() -> Task {
     let empty = sky::value::Value::Map(sky::value::Map::new());
     let none = Task::read(empty, &sky::Given::default(), sky::Reader::Server, &Catalogue::default());

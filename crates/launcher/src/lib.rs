@@ -1,9 +1,9 @@
 //! The controller of Launches.
 //!
-//! Carries out what `managed::launch::step` says about each Launch: finds a place, makes the Cluster, puts files onto its machines and
-//! submits the job. No client need wait for it.
+//! Carries out the steps that `managed::launch::step` decides for each Launch: finds a place, makes the Cluster, puts files onto its
+//! machines and submits the job. Clients need not wait for it.
 //!
-//! A step that was done and not noted is done again.
+//! A step that was carried out but not recorded is repeated.
 
 mod effects;
 mod look;
@@ -31,12 +31,12 @@ use tokio_util::sync::CancellationToken;
 /// The pause after a watch that broke.
 const WATCH_RETRY: Duration = Duration::from_millis(500);
 
-/// Where the control plane keeps and finds things.
+/// The files and folders that the control plane uses.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The user's home, with `~/.sky`.
     pub home: PathBuf,
-    /// The kubeconfig of the control plane itself, whose cluster is none to make machines on.
+    /// The kubeconfig of the control plane itself. No machines are made on its cluster.
     pub kubeconfig: PathBuf,
     /// The folder of files that are kept by content.
     pub files: PathBuf,
@@ -61,7 +61,7 @@ fn resource(gvk: &object::Gvk) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
 }
 
-/// What a typed object says, or why it cannot be read.
+/// Reads an object as its type, or says why it cannot be read.
 fn typed<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Result<(Value, T), serde_json::Error> {
     let value = serde_json::to_value(object)?;
     let read = serde_json::from_value(value.clone())?;
@@ -74,7 +74,7 @@ impl Launcher {
         Self { client, by_socket, eyes }
     }
 
-    /// Works until `stop`. A step that is under way then is dropped; the next run does it again.
+    /// Works until `stop`, and then drops an unfinished step; the next run repeats it.
     pub async fn run(self, stop: CancellationToken) {
         let launches =
             Loop::new(self.client.clone(), &launch_gvk(), watcher::Config::default(), Launches(self.clone()));

@@ -1,4 +1,4 @@
-//! What machines a task could have now: observed once for a launch and for the client that asks before it launches.
+//! The machines that a task could get now. A launch uses this, and so does a client that asks before it launches.
 
 use crate::Settings;
 use crate::work::ended;
@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long what was seen counts.
+/// How long an observation is valid.
 const SEEN_FOR: Duration = Duration::from_secs(15);
 
-/// Looks at what is at hand. Clones share what they saw last.
+/// Observes the machines at hand. Clones share the last observation.
 #[derive(Clone)]
 pub struct Eyes {
     client: Client,
@@ -38,7 +38,7 @@ struct Seen {
     found: AtHand,
 }
 
-/// What a client asks for before it launches: `{task, settings, catalog}`, as a Launch has them.
+/// A client's question before it launches: `{task, settings, catalog}`, in the form of a Launch.
 pub struct Asked {
     task: Value,
     settings: Value,
@@ -65,7 +65,7 @@ impl Eyes {
         &self.settings
     }
 
-    /// The price lists of this folder, or of the control plane where none is named.
+    /// The price lists of this folder; those of the control plane if no folder is named.
     ///
     /// # Errors
     /// They cannot be read.
@@ -89,12 +89,12 @@ impl Eyes {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back the memory of price lists that do not count any more.
+    /// Frees the memory of price lists that are no longer valid.
     pub(crate) fn forget(&self) {
         self.lists().take_if(|lists| lists.at.elapsed() >= SEEN_FOR);
     }
 
-    /// What is at hand for a task that a client describes.
+    /// The machines at hand for a task that a client describes.
     ///
     /// # Errors
     /// It is no task, settings cannot be read, or the API server cannot be asked.
@@ -106,8 +106,8 @@ impl Eyes {
         self.look(namespace, task, &asked.settings, &catalogue).await
     }
 
-    /// What is at hand for a task: this machine, pools and price lists as files of this computer say, hosts as their Nodes say, and what
-    /// Kubernetes clusters that the task may use have free.
+    /// The machines at hand for a task: this machine, the pools and price lists in files of this computer, hosts as their Nodes describe
+    /// them, and what is free in the Kubernetes clusters that the task may use.
     ///
     /// # Errors
     /// Settings cannot be read, or the API server cannot be asked.

@@ -1,4 +1,4 @@
-//! Removes what launches leave behind: their objects, Secrets that none of them names, and files that none of them needs.
+//! Removes leftovers of launches: their objects, Secrets that no launch names, and files that no launch needs.
 
 use crate::{Launcher, api, resource, typed};
 use api::object::Gvk;
@@ -11,13 +11,13 @@ use managed::launch::step::is_left;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How often.
+/// Time between two sweeps.
 const EVERY: Duration = Duration::from_secs(600);
-/// How long a file is kept that no launch needs, and a Secret that none names: a client may be about to name it.
+/// How long an unneeded file or an unnamed Secret is kept, because a client may be about to name it.
 const UNUSED_FOR: Duration = Duration::from_secs(3600);
 
 impl Launcher {
-    /// Sweeps now, and ever after.
+    /// Sweeps now, and then at regular intervals.
     pub(crate) async fn sweep(&self) {
         loop {
             if let Err(error) = self.sweep_once().await {

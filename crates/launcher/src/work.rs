@@ -22,16 +22,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often a launch tells how many bytes of its files were sent.
+/// Time between two reports of how many bytes of a launch's files were sent.
 const TOLD: Duration = Duration::from_secs(1);
-/// How often the autostop time of a cluster is put off while files are sent to it.
+/// Time between two delays of a cluster's autostop while files are sent to it.
 const HOLD_AGAIN: Duration = step::RENEWED.unsigned_abs();
 
 fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// What is there, or else nothing.
+/// Turns the error for a missing object into `None`.
 fn unless_gone<T>(done: kube::Result<T>) -> kube::Result<Option<T>> {
     match done {
         Err(error) if is_status(&error, 404) => Ok(None),
@@ -88,12 +88,12 @@ impl<'a> Kept<'a> {
         Ok(jobs(&values))
     }
 
-    /// Writes a status, unless it is there.
+    /// Writes a status, unless it is unchanged.
     pub(crate) async fn note(&self, launch: &Launch, status: &LaunchStatus) -> kube::Result<()> {
         if *status == launch.status {
             return Ok(());
         }
-        // fields that are at their default are taken away
+        // null removes fields that have their default in the new status
         let mut body = serde_json::to_value(&launch.status).unwrap_or_default();
         body.as_object_mut().into_iter().flatten().for_each(|(_, value)| *value = Value::Null);
         let fresh = serde_json::to_value(status).unwrap_or_default();
@@ -104,7 +104,7 @@ impl<'a> Kept<'a> {
         self.api(&launch_gvk()).patch_status(self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    /// Puts off the time at which the cluster of a launch that is under way would stop by itself.
+    /// Delays the time at which the cluster of an unfinished launch would stop by itself.
     pub(crate) async fn hold(&self, launch: &Launch) -> Result<(), Trouble> {
         let Some(held) = step::held(launch, Timestamp::now()) else { return Ok(()) };
         let patch = json!({"metadata": {"uid": launch.status.cluster_uid}, "spec": {"autostop": held}});
@@ -113,7 +113,7 @@ impl<'a> Kept<'a> {
         Ok(())
     }
 
-    /// What each machine of a cluster has at least.
+    /// The least that each machine of a cluster has.
     pub(crate) async fn size(&self, cluster: &Cluster) -> Result<Size, Trouble> {
         let nodes = kube::Api::<DynamicObject>::all_with(
             self.launcher.client.clone(),
@@ -145,13 +145,13 @@ impl<'a> Kept<'a> {
             cluster["spec"]["autostop"] = held;
         }
         match self.api(&cluster_gvk()).create(&PostParams::default(), &dynamic(cluster)?).await {
-            // somebody else launches it: theirs is as good
+            // another launch has created it, which is as good
             Err(error) if !is_status(&error, 409) => Err(error.into()),
             _ => Ok(()),
         }
     }
 
-    /// Patches a Cluster so that it comes up, and lets machines that are lost be made anew. Returns it as it is then.
+    /// Patches a Cluster so that it comes up, and deletes its lost machines so that they are made again. Returns the patched Cluster.
     pub(crate) async fn take(&self, cluster: &Value, patch: &Value) -> Result<Value, Trouble> {
         let name = object::meta(cluster, "name");
         let mut patch = patch.clone();
@@ -174,7 +174,7 @@ impl<'a> Kept<'a> {
         let trees = tokio::task::spawn_blocking(read).await.map_err(|error| Trouble::Fails(ended(&error)))??;
         let is_local = cluster.at().is_some_and(|one| one.place() == Place::Local);
         if is_local && let Some((_, to)) = trees.iter().find(|(_, to)| to.starts_with('/')) {
-            // the machine is this computer: what is outside of its home is not its own
+            // the machine is this computer, so only its home is its own
             let message = format!("{to}: machines of `infra: local` share this computer's folders; mount below ~/.");
             return Err(Refused::new("ValueError", message).into());
         }
@@ -223,7 +223,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Submits the job, unless it was, and sets when the cluster stops by itself. Returns the job's number; 0 where there is none.
+    /// Submits the job unless that is done, and sets when the cluster stops by itself. Returns the job's number; 0 without a job.
     pub(crate) async fn submit(
         &self,
         launch: &Launch,
@@ -266,7 +266,7 @@ impl<'a> Kept<'a> {
     /// Creates the JobSet under the next free number.
     async fn create(&self, job: &Job<'_>, jobs: &[Submitted]) -> Result<u32, Trouble> {
         let mut id = jobs.last().map_or(1, |last| last.id.saturating_add(1));
-        // the name is made of the number: the second launch to come takes the next one
+        // the number is part of the name: if another launch was first, this one takes the next number
         loop {
             match self.api(&api::jobset::gvk()).create(&PostParams::default(), &dynamic(job.main(id))?).await {
                 Ok(_) => return Ok(id),
@@ -276,7 +276,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Lets the Secret of the launch live as long as the cluster.
+    /// Makes the Secret of the launch live as long as the cluster.
     async fn keep_secret(&self, launch: &Launch, cluster: &Value) -> Result<(), Trouble> {
         if launch.spec.secret.is_empty() {
             return Ok(());
@@ -296,21 +296,21 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Deletes the Secret of a launch that comes to no job.
+    /// Deletes the Secret of a launch that submits no job.
     pub(crate) async fn drop_secret(&self, launch: &Launch) -> Result<(), Trouble> {
         let name = &launch.spec.secret;
         if name.is_empty() {
             return Ok(());
         }
         let found = self.core("Secret").get_opt(name).await?;
-        // one without the label is a job's
+        // a Secret without the label belongs to a job
         if found.is_some_and(|secret| secret.labels().contains_key(keys::VARIABLES)) {
             unless_gone(self.core("Secret").delete(name, &DeleteParams::default()).await)?;
         }
         Ok(())
     }
 
-    /// Deletes a Cluster of which nothing was ever there.
+    /// Deletes a Cluster that never had a running machine.
     pub(crate) async fn abandon(&self, cluster: &Value) -> Result<(), Trouble> {
         let uid = object::uid(cluster).to_owned();
         let which = Preconditions { uid: Some(uid), resource_version: None };
@@ -321,7 +321,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Lets the launch's object go.
+    /// Removes the launch's finalizer, so that its object can go.
     pub(crate) async fn release(&self, object: &DynamicObject) -> Result<(), Trouble> {
         let left: Vec<&String> = object.finalizers().iter().filter(|held| *held != keys::LEDGER).collect();
         let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": left}});
@@ -331,7 +331,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// A tree that a launch names, and where it goes.
+/// The tree that a launch names, and its destination.
 fn tree(store: &Store, files: &LaunchFiles) -> Result<(Arc<Tree>, String), Refused> {
     let cannot = |why: String| {
         let message = format!("cannot copy {} to the machines: {why}", files.from);

@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// What such items are, in words.
+    /// A description of such items.
     pub fn what(self) -> &'static str {
         match self {
             Self::Python => "cached facts about Pythons",
@@ -86,23 +86,23 @@ pub enum Thing {
 pub struct Item {
     pub kind: Kind,
     pub name: String,
-    /// What it occupies.
+    /// Bytes on the disk.
     pub bytes: u64,
-    /// How long nothing has changed it.
+    /// Time since its last change.
     pub age: Duration,
     pub thing: Thing,
 }
 
-/// What was found on this machine.
+/// The items found on this machine.
 pub struct Leftovers {
     pub items: Vec<Item>,
-    /// Why leftovers of removed jobs and clusters are not among them.
+    /// Why leftovers of removed jobs and clusters are missing from the list.
     pub unlisted: Option<String>,
     cluster: Option<Cluster>,
 }
 
 impl Leftovers {
-    /// All of this home, by kind and name. `cache`: where facts about Pythons are kept.
+    /// All items of this home, by kind and name. `cache`: the folder with facts about Pythons.
     pub async fn of(home: &Home, cache: Option<PathBuf>) -> Self {
         let runs = home.is_locked();
         let cluster = match home.running() {
@@ -143,7 +143,7 @@ struct Places<'a> {
     now: SystemTime,
 }
 
-/// The entries of a folder; none where it cannot be read.
+/// The entries of a folder; none if it cannot be read.
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let mut found: Vec<PathBuf> = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
     found.sort();
@@ -429,7 +429,7 @@ mod tests {
         let mut idle = spawn("echo; read line");
         let mut busy = spawn("cat; :");
         let pid = |child: &std::process::Child| i32::try_from(child.id()).unwrap();
-        // `cat` gives back what it got, so it is there
+        // `cat` returns its input, so by then it has started
         io::Write::write_all(busy.stdin.as_mut().unwrap(), b"x\n").unwrap();
         for child in [&mut idle, &mut busy] {
             io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();

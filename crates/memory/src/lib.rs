@@ -1,4 +1,4 @@
-//! Where memory comes from, and memory that a burst of work leaves behind: given back to the system once the process rests.
+//! The process's allocator, which also gives memory that a burst of work leaves behind back to the system once the process rests.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
@@ -13,18 +13,18 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// mimalloc, which is asked for an alignment only where its blocks may lack it. Asked each time, as [`MiMalloc`] does, it takes a block of
-/// the next size for most of what we need, and looks twice at each block that it gets back.
+/// mimalloc. It gets an alignment only for blocks that might not be aligned anyway. With an alignment on each request, as in [`MiMalloc`],
+/// it would use the next larger size for most of our blocks, and examine each freed block twice.
 pub struct Allocator;
 
-/// Whether every block of this size is aligned as it must be: to 16 bytes, or to its size where that is less.
+/// Whether every block of this size is aligned as required: to 16 bytes, or to its size if that is less.
 #[inline]
 fn is_aligned_anyway(size: usize, align: usize) -> bool {
     align <= 16 && align <= size
 }
 
 #[expect(unsafe_code, reason = "an allocator is")]
-// SAFETY: both are mimalloc, so a block of one may be freed and resized by the other; a layout's size is never 0
+// SAFETY: both use mimalloc, so either may free and resize the other's blocks; a layout's size is never 0
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -59,15 +59,15 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Counts the times that memory was given back.
+/// Counts how often memory was given back.
 static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The last of them that this thread took part in.
+    /// The last count that this thread took part in.
     static SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// To be called by each worker of a runtime when it has nothing to do: what a thread keeps, it alone can give back.
+/// Each worker of a runtime calls this when it has nothing to do: only the thread itself can give back what it keeps.
 pub fn on_park() {
     let now = GIVEN_BACK.load(Ordering::Relaxed);
     if SEEN.replace(now) != now {
@@ -75,38 +75,38 @@ pub fn on_park() {
     }
 }
 
-/// A process that works less than one in so many parts of the time rests.
+/// A process rests if it works less than one part in this many of the time.
 const RESTS: u32 = 50;
 
-/// A process that works more than this share of the time of all processors is busy.
+/// A process is busy if it works more than this share of the time of all processors.
 const BUSY: f64 = 0.75;
 
-/// Whether this process works, by its processor time.
+/// Whether this process works, measured by its processor time.
 #[derive(Debug, Default)]
 pub struct Work {
     before: Duration,
-    /// It was busy, in so many looks in a row.
+    /// For how many looks in a row it was busy.
     busy: u32,
-    /// Nothing has happened since memory was given back.
+    /// The process has been at rest since memory was given back.
     is_done: bool,
 }
 
 impl Work {
-    /// To be called regularly, with the time since the last call: gives memory back when work is over, once.
+    /// Gives memory back once when work is over. Call it regularly, with the time since the last call.
     pub fn look(&mut self, passed: Duration) {
         let Ok(now) = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from) else { return };
         if self.rests(now, passed) {
             give_back();
-            // so many tasks that each worker is woken, and parks again
+            // enough tasks to wake each worker, which then parks again
             GIVEN_BACK.fetch_add(1, Ordering::Relaxed);
             let workers = tokio::runtime::Handle::current().metrics().num_workers();
             (0..workers.saturating_mul(8)).for_each(|_| drop(tokio::spawn(tokio::task::yield_now())));
-            // the time that this took is no work
+            // the time that this took does not count as work
             self.before = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(now, Duration::from);
         }
     }
 
-    /// In how many of the last looks in a row it was busy.
+    /// For how many looks in a row, up to the last, it was busy.
     pub fn busy(&self) -> u32 {
         self.busy
     }
@@ -132,8 +132,8 @@ fn collect() {
     }
 }
 
-/// Gives back what the allocator keeps for later, and unmaps the program's code: most of what is mapped was run once, at the start. What is run
-/// again is mapped again from the page cache, where it stays.
+/// Gives back memory that the allocator keeps for later, and unmaps the program's code, most of which ran only once, at the start. Code
+/// that runs again is mapped again from the page cache, where it stays.
 fn give_back() {
     collect();
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
@@ -141,7 +141,7 @@ fn give_back() {
     for (start, length) in maps.lines().filter_map(|line| code(line, &program)) {
         let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut::<c_void>(start)) else { continue };
         #[expect(unsafe_code, reason = "no other call lets go of mapped pages")]
-        // SAFETY: code is mapped from a file and never written, so a page that is let go comes back as it was
+        // SAFETY: code is mapped from a file and never written, so a page that is dropped is read back unchanged
         let done = unsafe { madvise(start, length, MmapAdvise::MADV_DONTNEED) };
         if let Err(error) = done {
             tracing::debug!(%error, "the program's code stays mapped");
@@ -149,7 +149,7 @@ fn give_back() {
     }
 }
 
-/// Where a line of `/proc/self/maps` has code of the program, and how many bytes.
+/// The address of the program's code in a line of `/proc/self/maps`, and its size in bytes.
 fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
     let mut parts = line.splitn(6, ' ');
     let (range, rights) = (parts.next()?, parts.next()?);

@@ -1,20 +1,21 @@
-//! Texts that are kept as what distinguishes them from others of their kind.
+//! Texts stored as their difference from other texts of the same kind.
 //!
-//! Objects of one kind have the same names and most of the same values, and half of each is managed fields. With another object of the kind as
-//! its dictionary, LZ4 makes about a sixth of a text, at 0.7 GB/s, and gives it back at 4 GB/s, many times faster than a tree is made of it.
+//! Objects of one kind have the same names and most of the same values, and half of each is managed fields. With another object of the kind
+//! as its dictionary, LZ4 compresses a text to about a sixth at 0.7 GB/s, and decompresses it at 4 GB/s, many times faster than a parser
+//! builds its tree.
 
 use std::sync::Arc;
 
-/// Texts of one kind that others are compared with; more of them take time where nothing helps.
+/// Texts of one kind that serve as dictionaries. More of them would only take time for texts that resemble none.
 const MODELS: usize = 4;
-/// Bytes of a model: what is further away is worth less.
+/// Bytes of a model: matches farther back save less.
 const MODEL: usize = 16 << 10;
 /// A text is like a model if it takes this share of its length, or less.
 const ALIKE: usize = 5;
-/// Shorter texts stay as they are, and longer ones: to write these again takes a while, and there are few.
+/// Shorter and longer texts stay uncompressed. To write long ones again takes a while, and there are few.
 const LENGTHS: std::ops::RangeInclusive<usize> = 256..=(256 << 10);
 
-/// A text, as what distinguishes it from another one.
+/// A text, stored as its difference from another one.
 #[derive(Clone, Debug)]
 pub struct Compressed {
     block: Arc<[u8]>,
@@ -34,12 +35,12 @@ impl Compressed {
     }
 }
 
-/// Texts of one kind with which its other texts are compared; the one that was of use last comes first.
+/// The models of one kind; the one that helped last comes first.
 #[derive(Debug, Default)]
 pub struct Models(Vec<Arc<[u8]>>);
 
 impl Models {
-    /// Compresses a text; `None` where that saves less than half of it. A text that is like none may become a model.
+    /// Compresses a text; `None` if that saves less than half of it. A text that resembles no model may become one.
     pub fn compress(&mut self, text: &[u8]) -> Option<Compressed> {
         if !LENGTHS.contains(&text.len()) {
             return None;
@@ -66,7 +67,7 @@ impl Models {
         self.0.get_mut(..=place)?.rotate_right(1);
         let model = self.0.first()?.clone();
         let compressed = Compressed { block: block.into(), length: text.len(), model };
-        // it is the only copy in memory: what would not come back stays as it is
+        // this is the only copy in memory, so a text that would not come back intact stays uncompressed
         (compressed.text() == text).then_some(compressed)
     }
 }
@@ -122,7 +123,7 @@ mod tests {
         assert!(models.compress(&even).is_some_and(|compressed| compressed.text() == even), "it needs no model");
         assert!(models.compress(b"{}").is_none() && models.compress(&vec![b'x'; 1 << 20]).is_none());
         assert_eq!(models.0.len(), MODELS);
-        // the one that is of use comes first
+        // the model that helped comes first
         let again = [firsts[2].clone(), b"end".to_vec()].concat();
         assert!(models.compress(&again).is_some_and(|compressed| compressed.text() == again));
         assert_eq!(*models.0[0], *firsts[2]);

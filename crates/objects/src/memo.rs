@@ -1,12 +1,12 @@
-//! What pure functions have worked out, kept for the next time they are asked. Forgetting costs time and changes nothing else: this
-//! is the only state that a pure crate may hold between calls, and the only lock.
+//! Results of pure functions, kept for later calls. Forgetting one costs time and changes nothing else: this is the only state that a pure
+//! crate may hold between calls, and the only lock.
 
 use std::collections::BTreeMap;
 use std::ops::DerefMut;
 #[expect(clippy::disallowed_types, reason = "see the module's comment")]
 use std::sync::{Mutex, PoisonError};
 
-/// Results by what they were made from; all are forgotten once they weigh more than `most`. A result weighs 1 unless `keep_of` says how much.
+/// Results by their inputs; all are forgotten once they weigh more than `most`. A result weighs 1 unless `keep_of` gives its weight.
 #[derive(Debug)]
 pub struct Memo<V> {
     most: usize,
@@ -51,7 +51,7 @@ impl<V: Clone> Memo<V> {
             held.results.clear();
             held.weight = 0;
         }
-        // one that is kept again counts twice, which forgets a little early
+        // a result that is kept again counts twice, which forgets a little early
         held.weight = held.weight.saturating_add(weight);
         held.results.insert(from.to_owned(), result);
     }

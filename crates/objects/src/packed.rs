@@ -1,13 +1,12 @@
-//! Objects as a process keeps them: as their text. A reader of one gets its tree, and all who look at the same time get the
-//! same tree; it goes when the last of them is done.
+//! Objects as a process keeps them: as text. A reader of an object gets its tree, and concurrent readers share that tree; it is freed after
+//! the last of them.
 //!
-//! Objects that every request asks (who may do what, which kinds there are) are told apart by their keeper
-//! ([`Packed::staying`]): they are few, and their trees stay.
+//! The trees of objects that every request reads (access rules, definitions of kinds) stay in memory: they are few, and their keeper marks
+//! them with [`Packed::staying`].
 //!
-//! Whether a tree is still there changes how long a look takes and nothing else, which is why a pure crate may hold it (see
-//! [`crate::memo`]).
+//! Whether a tree is still in memory changes only how long a read takes. That is why a pure crate may hold it (see [`crate::memo`]).
 //!
-//! A text may be kept compressed ([`Packed::compress`]); its readers notice nothing of it.
+//! A text may be kept compressed ([`Packed::compress`]); its readers do not notice.
 //!
 //! # One representation
 //!
@@ -42,11 +41,11 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::{Arc, PoisonError, Weak};
 
-/// Bytes of text of the trees that stay without anybody looking at them: of some hundred jobs that are being worked on.
+/// Bytes of text of the trees that stay without a reader: those of some hundred jobs in progress.
 const STAY: usize = 4 << 20;
-/// Bytes of those that stay where nothing says when a while is over.
+/// The same limit for processes that never call [`rest`].
 const STAY_WITHOUT_REST: usize = 512 << 10;
-/// The share of them that one tree may take: a larger one would cost all others their place.
+/// The share of that limit that one tree may take: a larger tree would displace all others.
 const STAY_SHARE: usize = 8;
 
 /// One version of an object.
@@ -68,9 +67,9 @@ enum Text {
     Compressed(Compressed),
 }
 
-/// What a client in the server's process adds to a request, as an extension: the tree of the body (null: nothing), which then
-/// has no text. The answer's object comes the same way: as an extension (`Arc<Packed>`) where the server holds it, without a
-/// body. Nothing that comes over a socket has extensions.
+/// An extension that a client in the server's process adds to a request: the tree of the body (null: none). The body then has no text. The
+/// object of the answer comes the same way, as an extension (`Arc<Packed>`) without a body, if the server holds it. Requests and answers
+/// over a socket have no extensions.
 #[derive(Clone, Debug)]
 pub struct Handed(pub Arc<Value>);
 
@@ -78,14 +77,14 @@ pub struct Handed(pub Arc<Value>);
 enum Tree {
     /// Held by its readers.
     Lent(Weak<Value>),
-    /// Once somebody has looked at it.
+    /// Read at least once.
     Stays(Option<Arc<Value>>),
 }
 
 impl Packed {
-    /// An object from its text, which has to be JSON: what is not is shown as null.
+    /// An object from its text, which must be JSON; any other text is shown as null.
     pub fn from_text(text: Vec<u8>) -> Self {
-        // what a vector has beyond its length would be kept with it
+        // spare capacity of the vector would be kept with it
         Self::with(Bytes::from(text.into_boxed_slice()), Tree::Lent(Weak::new()))
     }
 
@@ -95,13 +94,13 @@ impl Packed {
         Self { held }
     }
 
-    /// The same object, whose tree stays from the first look on.
+    /// The same object; its tree stays after the first read.
     #[must_use]
     pub fn staying(&self) -> Self {
         Self::with(self.text(), Tree::Stays(self.held()))
     }
 
-    /// An object that was just written as this text, and is likely to be looked at soon.
+    /// An object that was just written as this text, and will probably be read soon.
     pub fn new(tree: Arc<Value>, text: Vec<u8>) -> Self {
         let length = text.len();
         let packed = Self::from_text(text);
@@ -126,8 +125,8 @@ impl Packed {
         })
     }
 
-    /// Keeps its text compressed from now on, where that saves half of it. For objects that are read no more for a while: each reader
-    /// gets a text of its own. Objects whose tree stays are left alone.
+    /// Keeps its text compressed from now on, if that saves half of it. For objects that are rarely read for a while: each reader gets its
+    /// own copy of the text. Objects whose tree stays are left alone.
     pub fn compress(&self, models: &mut Models) {
         let plain = self.with_held(|held| match held {
             Held { text: Text::Plain(text), tree: Tree::Lent(_) } => Some(text.clone()),
@@ -138,7 +137,7 @@ impl Packed {
         }
     }
 
-    /// Whether a word, of which JSON escapes nothing, is somewhere in its text.
+    /// Whether its text contains a word. The word must be one that JSON does not escape.
     pub fn mentions(&self, word: &str) -> bool {
         memchr::memmem::find(&self.text(), word.as_bytes()).is_some()
     }
@@ -154,7 +153,7 @@ impl Packed {
         })
     }
 
-    /// Its tree, for a reader of many objects, once each: it does not stay.
+    /// Its tree, which does not stay: for a reader that visits many objects once each.
     pub fn glance(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| {
             let tree = self.parse();
@@ -163,32 +162,32 @@ impl Packed {
         })
     }
 
-    /// Its tree, of which managed fields may be missing, for a reader of many objects, once each.
+    /// Its tree, perhaps without managed fields: for a reader that visits many objects once each.
     pub fn lean(&self) -> Arc<Value> {
         self.part(take::lean)
     }
 
-    /// Its tree, of which members may be missing that `take` leaves out, for a reader of many objects, once each.
+    /// Its tree, perhaps without the members that `take` leaves out: for a reader that visits many objects once each.
     pub fn part(&self, take: fn(&str) -> Take) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::taken(&self.text(), take)))
     }
 
-    /// Its tree, of which all but what [`part::identity`] reads may be missing, for a reader of many objects, once each.
+    /// Its tree, perhaps with nothing but what [`part::identity`] reads: for a reader that visits many objects once each.
     pub fn identity(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::identity(&self.text())))
     }
 
-    /// Its tree, of which all but its kind and its metadata may be missing, for a reader of many objects, once each.
+    /// Its tree, perhaps with nothing but its kind and metadata: for a reader that visits many objects once each.
     pub fn head(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::head(&self.text())))
     }
 
-    /// Its tree, of which all but labels may be missing, for a reader of many objects, once each.
+    /// Its tree, perhaps with nothing but labels: for a reader that visits many objects once each.
     pub fn labelled(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::labels(&self.text())))
     }
 
-    /// Its tree, in which lists may be missing, for a reader of many objects, once each.
+    /// Its tree, perhaps without lists: for a reader that visits many objects once each.
     pub fn scalars(&self) -> Arc<Value> {
         self.held().unwrap_or_else(|| Arc::new(part::scalars(&self.text())))
     }
@@ -204,7 +203,7 @@ impl Packed {
         })
     }
 
-    /// Remembers the tree; or lets it go with its last reader.
+    /// Remembers the tree. Returns whether the tree goes with its last reader.
     fn hold(&self, tree: &Arc<Value>) -> bool {
         self.with_held(|held| {
             match &mut held.tree {
@@ -226,7 +225,7 @@ struct Staying {
     bytes: usize,
     /// Bytes of text that may stay.
     most: usize,
-    /// Trees that came since the last rest.
+    /// Trees that were added since the last rest.
     fresh: usize,
 }
 
@@ -237,8 +236,8 @@ impl Staying {
 #[expect(clippy::disallowed_types, reason = "see the module's comment")]
 static STAYING: Mutex<Staying> = Mutex::new(Staying::NONE);
 
-/// One retention period has ended: trees that have come since it began stay for another one, the others go. To be called by a process that
-/// has a clock, every few seconds; more may stay then in between.
+/// Ends one retention period: trees that were added during it stay for another one, all others go. A process with a clock calls this every
+/// few seconds; then more trees may stay between two calls.
 pub fn rest() {
     let mut gone = Vec::new();
     {
@@ -272,7 +271,7 @@ fn stay(tree: Arc<Value>, bytes: usize) {
             gone.push(oldest);
         }
     }
-    // to take a tree apart takes a while: not while others wait
+    // freeing a tree takes a while, so it happens outside of the lock
     drop(gone);
 }
 
@@ -351,7 +350,7 @@ mod tests {
         let large = format!("\"{}\"", "x".repeat(each)).into_bytes();
         drop(Packed::from_text(large).open());
         assert!(opened.held().is_some());
-        // others' tests push it out as well, never too late
+        // other tests may displace it too, but never too late
         let filler = format!("\"{}\"", "x".repeat(each - 2)).into_bytes();
         for _ in 0..9 {
             drop(Packed::from_text(filler.clone()).open());
@@ -363,7 +362,7 @@ mod tests {
             assert_eq!(staying.bytes, staying.trees.iter().map(|(_, bytes)| bytes).sum::<usize>());
         };
         sums_up();
-        // what came since the last rest stays until the next one is over
+        // trees added since the last rest stay until the next one is over
         rest();
         drop(opened.open());
         rest();

@@ -1,14 +1,14 @@
 //! Parts of an object's text, read without the rest of it.
 //!
-//! Of a list most clients want a few fields of each object, and managed fields alone are half of a text. What is not read costs
-//! a look for the end of a string or a bracket.
+//! Most clients of a list want a few fields of each object, and managed fields alone are half of a text. For a part that is not read, only
+//! the end of its string or bracket is searched.
 
 use crate::take::{self, Take, Taking};
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
 
-/// The members of a JSON object, in their order: the text between a name's quotes, and the text of the value. Ends early where
-/// the text is no JSON object.
+/// The members of a JSON object, in their order: the text between a name's quotes, and the text of the value. Ends early if the text is no
+/// JSON object.
 pub fn members(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = inside(text);
     std::iter::from_fn(move || {
@@ -19,7 +19,7 @@ pub fn members(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// What an object's text has behind its bracket.
+/// An object's text after its opening bracket.
 fn inside(text: &[u8]) -> &[u8] {
     trimmed(text).strip_prefix(b"{").unwrap_or_default()
 }
@@ -32,12 +32,12 @@ fn name(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name.get(1..name.len().saturating_sub(1))?, trimmed(after)))
 }
 
-/// The next member or element, behind a value and its comma.
+/// The text after a value and its comma, where the next member or element begins.
 fn behind<'a>(after: &'a [u8], value: &[u8]) -> Option<&'a [u8]> {
     trimmed(after.get(value.len()..)?).strip_prefix(b",")
 }
 
-/// An object's text from the value of a member on: what comes before it is read, and no more.
+/// An object's text from the value of a member on. Only the text before it is read.
 fn from_member<'a>(text: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     let mut rest = inside(text);
     loop {
@@ -49,7 +49,7 @@ fn from_member<'a>(text: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// The elements of a JSON list, in their order. Ends early where the text is no JSON list.
+/// The elements of a JSON list, in their order. Ends early if the text is no JSON list.
 pub fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = trimmed(text).strip_prefix(b"[").unwrap_or_default();
     std::iter::from_fn(move || {
@@ -60,7 +60,7 @@ pub fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The text of a member's value. `name` is compared as it is written, without looking at escapes.
+/// The text of a member's value. `name` is compared byte for byte; escapes are not decoded.
 pub fn member<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     members(text).find(|(known, _)| *known == name.as_bytes()).map(|(_, value)| value)
 }
@@ -70,7 +70,7 @@ pub fn lean(text: &[u8]) -> Value {
     taken(text, take::lean)
 }
 
-/// The object with nothing but that of its metadata which tells it from others, says of which version it is, and who owns it.
+/// The object with only the metadata that identifies it, its version and its owners.
 pub fn identity(text: &[u8]) -> Value {
     const READ: [&[u8]; 5] = [b"name", b"namespace", b"ownerReferences", b"resourceVersion", b"uid"];
     let metadata = from_member(text, b"metadata").unwrap_or_default();
@@ -79,7 +79,7 @@ pub fn identity(text: &[u8]) -> Value {
     Value::Object(Map::from_iter([("metadata".to_owned(), metadata.into())]))
 }
 
-/// The object with nothing but its kind and its metadata, without managed fields.
+/// The object with only its kind and its metadata, without managed fields.
 pub fn head(text: &[u8]) -> Value {
     let mut head = Map::new();
     let mut rest = inside(text);
@@ -91,7 +91,7 @@ pub fn head(text: &[u8]) -> Value {
         };
         if let Some(read) = read {
             head.insert(unescaped(name), read(after));
-            // what follows is most of the text
+            // the rest is most of the text
             if head.len() == 3 {
                 break;
             }
@@ -101,7 +101,7 @@ pub fn head(text: &[u8]) -> Value {
     if text.starts_with(b"{") { Value::Object(head) } else { parsed(text) }
 }
 
-/// The object with nothing but `metadata.labels`.
+/// The object with only `metadata.labels`.
 pub fn labels(text: &[u8]) -> Value {
     let only = |wanted: &'static [u8], read: fn(&[u8]) -> Value| {
         move |name: &[u8], value: &[u8]| (name == wanted).then(|| read(value))
@@ -110,7 +110,7 @@ pub fn labels(text: &[u8]) -> Value {
     Value::Object(metadata.map(|metadata| ("metadata".to_owned(), metadata)).into_iter().collect())
 }
 
-/// The object without what is in lists: what fields that select are read from.
+/// The object without its lists: enough for field selectors.
 pub fn scalars(text: &[u8]) -> Value {
     without(text, |_, value| match value.first() {
         Some(b'{') => Some(scalars(value)),
@@ -119,7 +119,7 @@ pub fn scalars(text: &[u8]) -> Value {
     })
 }
 
-/// Those members that are to be read, in one pass; null for a text that is no JSON.
+/// The members that the function chooses, read in one pass; null for a text that is no JSON.
 pub fn taken(text: &[u8], take: fn(&str) -> Take) -> Value {
     Taking(take).deserialize(&mut serde_json::Deserializer::from_slice(text)).unwrap_or_default()
 }
@@ -137,7 +137,7 @@ fn without(text: &[u8], mut read: impl FnMut(&[u8], &[u8]) -> Option<Value>) -> 
     Value::Object(object)
 }
 
-/// The value at the start of a text, wherever it ends.
+/// The value at the start of a text; the rest of the text is ignored.
 fn started(text: &[u8]) -> Value {
     taken(text, |_| Take::All)
 }
@@ -146,7 +146,7 @@ fn parsed(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap_or_default()
 }
 
-/// A name as it is meant.
+/// A name with its escapes decoded.
 fn unescaped(name: &[u8]) -> String {
     match std::str::from_utf8(name) {
         Ok(plain) if !plain.contains('\\') => plain.to_owned(),
@@ -168,7 +168,7 @@ fn quoted(text: &[u8]) -> Option<&[u8]> {
         if text.get(at) == Some(&b'"') {
             return text.get(..=at);
         }
-        // whatever is escaped
+        // skip the escaped character, whatever it is
         at = at.saturating_add(2);
     }
 }

@@ -37,13 +37,13 @@ impl Requirement {
     }
 }
 
-/// Texts that tell without reading an object that it is not meant. Costs a hundredth of reading it.
+/// Texts that an object must contain to be selected. Searching for them costs a hundredth of reading the object.
 #[derive(Clone, Debug, Default)]
 pub struct Signs(Vec<Vec<Finder<'static>>>);
 
 impl Signs {
-    /// Asks for the value of a field, too. Not asked for is one that a field may have which is not there (nothing, false, 0), and one that
-    /// JSON may write in several ways.
+    /// Adds the value of a field to the search. A value that an absent field may stand for (empty, false, 0), or that JSON may write in
+    /// several ways, is not added.
     pub fn ask_for(&mut self, value: &str) {
         let may_be_unsaid = matches!(value, "" | "true" | "false") || value.parse::<f64>().is_ok();
         if is_plain(value) && !may_be_unsaid {
@@ -51,13 +51,13 @@ impl Signs {
         }
     }
 
-    /// Whether one text at least is there of each requirement's. False is certain: the object is not meant.
+    /// Whether the text has at least one sign of each requirement. False is certain: the object is not selected.
     pub fn are_in(&self, json: &[u8]) -> bool {
         self.0.iter().all(|texts| texts.iter().any(|text| text.find(json).is_some()))
     }
 }
 
-/// Whether JSON writes a text in one way alone: as it is.
+/// Whether JSON has only one way to write a text: unchanged.
 fn is_plain(text: &str) -> bool {
     !text.contains(|c: char| c == '"' || c == '\\' || c.is_control())
 }
@@ -116,7 +116,7 @@ impl Selector {
     /// Parses `a=b,c in (d,e),!f`.
     ///
     /// # Errors
-    /// What is wrong, in upstream's words (`k8s.io/apimachinery/pkg/labels`), without the part that names the option.
+    /// The fault, in upstream's words (`k8s.io/apimachinery/pkg/labels`), without the part that names the option.
     pub fn parse(text: &str) -> Result<Self, String> {
         let tokens = tokens(text);
         let mut parser = Parser { tokens, at: 0 };
@@ -148,8 +148,7 @@ impl Selector {
         Ok(Self(requirements))
     }
 
-    /// From the JSON of a `metav1.LabelSelector`; `None` where it is no object or holds an operator that does not exist: such a
-    /// selector selects nothing.
+    /// From the JSON of a `metav1.LabelSelector`; `None` if it is no object or has an unknown operator: such a selector selects nothing.
     pub fn read(selector: &Value) -> Option<Self> {
         let selector = selector.as_object()?;
         let mut requirements = Vec::new();
@@ -172,17 +171,17 @@ impl Selector {
         Some(Self(requirements))
     }
 
-    /// Whether there is nothing that it asks for.
+    /// Whether it has no requirements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether these labels (an object of texts, or null) satisfy all requirements. A label that is absent satisfies `NotIn`.
+    /// Whether these labels (an object of texts, or null) satisfy all requirements. An absent label satisfies `NotIn`.
     pub fn matches(&self, labels: &Value) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// What the compact JSON of each object that it selects has.
+    /// Texts that the compact JSON of each selected object contains.
     pub fn signs(&self) -> Signs {
         let sign = |key: &str, value: Option<&str>| {
             let value = value.filter(|value| is_plain(value)).map_or(String::new(), |value| format!("\"{value}\""));

@@ -1,4 +1,4 @@
-//! Reads of an object no more than what somebody wants: the rest of its text costs a look for its end, and no memory.
+//! Reads only the wanted parts of an object. The rest of its text is searched for its end, and takes no memory.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -8,11 +8,11 @@ use std::fmt;
 pub enum Take {
     All,
     Nothing,
-    /// Of an object those members that this says, of a list the same of each element.
+    /// The members of an object for which the function says so; of a list, the same of each element.
     Some(fn(&str) -> Take),
 }
 
-/// A copy of what is wanted.
+/// A copy of the wanted members.
 pub fn copied(value: &Value, take: fn(&str) -> Take) -> Value {
     match value {
         Value::Object(members) => {
@@ -31,7 +31,7 @@ pub fn copied(value: &Value, take: fn(&str) -> Take) -> Value {
     }
 }
 
-/// Takes away what is not wanted.
+/// Removes the members that are not wanted.
 pub fn cut(value: &mut Value, take: fn(&str) -> Take) {
     match value {
         Value::Object(members) => members.retain(|name, member| match take(name) {
@@ -47,22 +47,22 @@ pub fn cut(value: &mut Value, take: fn(&str) -> Take) {
     }
 }
 
-/// Of an object: all but `metadata.managedFields`.
+/// An object without `metadata.managedFields`.
 pub fn lean(member: &str) -> Take {
     if member == "metadata" { Take::Some(metadata) } else { Take::All }
 }
 
-/// Of an object: all but `metadata.managedFields` and `spec`.
+/// An object without `metadata.managedFields` and `spec`.
 pub fn state(member: &str) -> Take {
     if member == "spec" { Take::Nothing } else { lean(member) }
 }
 
-/// Of metadata: all but `managedFields`.
+/// Metadata without `managedFields`.
 pub fn metadata(member: &str) -> Take {
     if member == "managedFields" { Take::Nothing } else { Take::All }
 }
 
-/// Reads a JSON value: of an object the members that the function says.
+/// Reads a JSON value; of objects, only the members that the function chooses.
 #[derive(Clone, Copy)]
 pub struct Taking(pub fn(&str) -> Take);
 

@@ -1,4 +1,4 @@
-//! The interpreter that a submission chooses (`--python`, `--venv`, `--uv`), and the environment with it.
+//! The interpreter that a submission chooses (`--python`, `--venv`, `--uv`), and its environment.
 
 use crate::code::{Code, Start};
 use crate::python::{Found, find};
@@ -9,15 +9,15 @@ use client::codes::ErrorCode;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// First line of what a script says about itself for tools (PEP 723): Python version and dependencies.
+/// First line of a script's metadata for tools (PEP 723): Python version and dependencies.
 const SCRIPT_METADATA: &str = "# /// script";
-/// What an interpreter is asked for.
+/// Makes an interpreter print its own path.
 const WHERE: &str = "import sys; print(sys.executable)";
 
 impl Setting {
-    /// The caller's, with what flags say. `given`: the variables of `--env`.
+    /// The caller's environment, changed by flags. `given`: the variables of `--env`.
     ///
-    /// Errors: flags name an interpreter that is not there.
+    /// Errors: flags name an interpreter that does not exist.
     pub(crate) fn of(spec: &Spec, code: &Code, given: Vec<(String, String)>) -> Result<Self, ClientError> {
         let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
         let mut setting = Self { inherited: inherited.collect(), given, python: None, folder: code.directory() };
@@ -30,11 +30,11 @@ impl Setting {
 
 /// The interpreter's path; `None` without such a flag.
 ///
-/// Errors: it is not there, or uv is not, or uv cannot make the project's environment.
+/// Errors: the interpreter or uv does not exist, or uv cannot make the project's environment.
 fn interpreter(spec: &Spec, code: &Code, setting: &Setting) -> Result<Option<PathBuf>, ClientError> {
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     if let Some(folder) = &spec.venv {
-        // the folder itself, without `..`; its python is a link that must stay one
+        // the folder itself, without `..`; its python is a link, which must not be resolved
         let root = here.join(folder);
         let python = root.canonicalize().unwrap_or(root).join("bin/python");
         return match find(&python.to_string_lossy(), "", &here) {

@@ -1,5 +1,4 @@
-//! The code that `run` runs: a script, a folder with a script, a program, or a command on the PATH. Finds it and refuses what is none of
-//! these.
+//! The code that `run` runs: a script, a folder with a script, a program, or a command on the PATH. Finds it, and refuses anything else.
 
 use crate::python::shebang;
 use crate::runtime::PLAIN;
@@ -10,43 +9,42 @@ use client::codes::ErrorCode;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What a folder may be started by, when it is named instead of a script.
+/// Entry points of a folder that is named instead of a script.
 const ENTRY_POINTS: [&str; 3] = ["__main__.py", "main.py", "train.py"];
-/// The first bytes of programs that a machine runs itself: ELF, Mach-O.
+/// The first bytes of programs that the machine runs directly: ELF, Mach-O.
 const BINARIES: [[u8; 4]; 3] = [*b"\x7fELF", [0xcf, 0xfa, 0xed, 0xfe], [0xca, 0xfe, 0xba, 0xbe]];
-/// How long a generated name's stem may be: the API server adds five characters, and pods' host names must fit in 63.
+/// Longest stem of a generated name: the API server adds five characters, and pods' host names must fit in 63.
 const STEM_MAX: usize = 30;
 
-/// What to run.
+/// The code to run.
 #[derive(Clone, Debug)]
 pub struct Code {
-    /// Absolute path of the script; of a command its name.
+    /// Absolute path of the script; the name of a command.
     pub(crate) script: PathBuf,
-    /// What the job is called after: the script, or the folder that was named instead.
+    /// The file after which the job is named: the script, or the folder that was named instead.
     pub(crate) named: PathBuf,
-    /// Absolute path of the folder that it runs in, and that goes along to a cluster; `None` without `--workdir`.
+    /// Absolute path of the folder that it runs in and that is sent to a cluster; `None` without `--workdir`.
     pub(crate) folder: Option<PathBuf>,
     pub(crate) start: Start,
-    /// The name under which Python runs it (`python -m NAME`); `None`: by its path.
+    /// The module's name (`python -m NAME`); `None`: Python runs it by its path.
     pub(crate) module: Option<String>,
 }
 
-/// How it is started.
+/// How the code is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// It is Python: by what the runtime's framework has for that.
+    /// Python: started as the runtime's framework does it.
     Python,
-    /// It is a program of its own, or a script that these words start.
+    /// A program of its own, or a script that these words start.
     Program(Vec<String>),
-    /// By its name, which is looked up on the PATH.
+    /// A command: its name is looked up on the PATH.
     Command,
 }
 
 impl Code {
-    /// `SCRIPT` and `--workdir`; a folder stands for the entry point in it.
+    /// From `SCRIPT` and `--workdir`; for a folder, its entry point is the script.
     ///
-    /// Errors: `Usage` where there is no such script, the folder has no entry point, or several, or the file is nothing that
-    /// can be started.
+    /// Errors: `Usage` if the script does not exist, if the folder has no entry point or several, or if the file cannot be started.
     pub fn find(spec: &Spec) -> Result<Self, ClientError> {
         let absolute = |path: &Path| {
             std::path::absolute(path).map_err(|source| ClientError::Io { doing: "read", path: path.to_owned(), source })
@@ -63,7 +61,7 @@ impl Code {
         }
         let named = spec.script.as_path();
         let mut script = absolute(named)?;
-        // `--workdir src train.py` where it is not meant from here
+        // in `--workdir src train.py` the script may be relative to that folder
         if let Some(inside) = folder.as_ref().map(|folder| folder.join(named)).filter(|path| path.exists())
             && !script.exists()
         {
@@ -113,8 +111,8 @@ impl Code {
     }
 
     /// `-m package.module`: its file below the folder in which it runs.
-    ///
-    /// Errors: `Usage` where the word is no module's name, or there is no such file.
+    /// Errors: `Usage` if the word is not a module's name, or the file does not exist.
+    /// Errors: `Usage` if the word is not a module's name, or the file does not exist.
     fn module(spec: &Spec, folder: Option<PathBuf>) -> Result<Self, ClientError> {
         let name = spec.script.to_string_lossy().into_owned();
         let refused = |why: String| ClientError::Usage(ErrorCode::ScriptMissing, format!("-m {name}: {why}"));
@@ -142,7 +140,7 @@ impl Code {
         Ok(Self { named, script, folder, start: Start::Python, module: Some(name) })
     }
 
-    /// The script's path from this folder on.
+    /// The script's path relative to this folder.
     pub(crate) fn inside(&self, folder: &Path) -> Result<PathBuf, ClientError> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let inside = self.script.strip_prefix(folder).map(Path::to_owned);
@@ -158,21 +156,21 @@ impl Code {
         })
     }
 
-    /// Where its processes start on this machine: the folder, or where the caller is.
+    /// Where its processes start on this machine: the folder, or the caller's current one.
     pub(crate) fn directory(&self) -> PathBuf {
         self.folder.clone().unwrap_or_else(|| std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")))
     }
 
-    /// The script as people call it.
+    /// The script as users write it.
     pub(crate) fn title(&self) -> String {
         self.script.file_name().unwrap_or(self.script.as_os_str()).to_string_lossy().into_owned()
     }
 }
 
 impl Start {
-    /// By the file's name and its first bytes. What has neither the name nor the first line of something else is Python.
+    /// Decides by the file's name and its first bytes. A file is Python unless its name or its first line says otherwise.
     ///
-    /// Errors: a program that nobody may execute.
+    /// Errors: a program that is not executable.
     fn of(script: &Path) -> Result<Self, ClientError> {
         let extension = script.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         if matches!(extension.as_str(), "py" | "pyw" | "pyz") {
@@ -184,7 +182,7 @@ impl Start {
         }
         let mut head = Vec::new();
         if let Ok(file) = std::fs::File::open(script) {
-            // the error about a file that may not be read comes later, and names its user
+            // a later error about an unreadable file names the user who may not read it
             let _ = file.take(4).read_to_end(&mut head);
         }
         if BINARIES.iter().any(|magic| head.starts_with(magic)) {
@@ -208,7 +206,7 @@ impl Start {
     }
 }
 
-/// There is no such file: which one was meant, or how a command is run.
+/// The error about a missing file: which one was probably meant, or how to run a command.
 fn missing(named: &Path, script: &Path) -> ClientError {
     let beside: Vec<String> = script
         .parent()

@@ -1,4 +1,4 @@
-//! Creates what was found ready: a job or a search; on a cluster also the ConfigMap with the code for its pods.
+//! Creates the objects of a checked submission: a job or a search; on a cluster also the ConfigMap with the code for its pods.
 
 use crate::Tell;
 use crate::code::{Start, stem};
@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// What is created.
+/// The object to create.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
     Job,
@@ -32,7 +32,7 @@ impl What<'_> {
 }
 
 impl Ready {
-    /// Creates it, and returns it as the server has it.
+    /// Creates it, and returns it as the server stored it.
     pub async fn create(&self, cluster: &Cluster, what: What<'_>, tell: Tell<'_>) -> Result<Value, ClientError> {
         if cluster.local {
             send(cluster, what, manifest(self, &Pods::Here)).await
@@ -53,10 +53,10 @@ async fn send(cluster: &Cluster, what: What<'_>, job: Value) -> Result<Value, Cl
     Ok(value(&cluster.api(kind).create(&PostParams::default(), &object).await?))
 }
 
-/// Creates it on a cluster, whose pods do not see this machine's files: they get them by a ConfigMap.
+/// Creates it on a cluster, whose pods do not see this machine's files: a ConfigMap brings them.
 ///
-/// Expected flow: the ConfigMap first, for the job names it; then the job; then the job becomes the ConfigMap's owner, so that
-/// they go together. Where the job is refused, the ConfigMap is deleted again.
+/// Expected flow: the ConfigMap first, because the job names it; then the job; then the job becomes the ConfigMap's owner, so that both are
+/// deleted together. If the server refuses the job, the ConfigMap is deleted again.
 async fn ship(cluster: &Cluster, ready: &Ready, what: What<'_>, tell: Tell<'_>) -> Result<Value, ClientError> {
     let Ready { spec, code, runtime, .. } = ready;
     let (bundle, script) = match &code.folder {
@@ -75,7 +75,7 @@ async fn ship(cluster: &Cluster, ready: &Ready, what: What<'_>, tell: Tell<'_>) 
             ),
         ));
     }
-    // an error about the name is one of the job, not of its files
+    // an error about the name concerns the job, not its files
     let stem = stem(spec.name.as_deref().map_or(code.named.as_path(), Path::new));
     let files = serde_json::to_value(bundle.config_map(&stem)?).expect("a ConfigMap is JSON");
     let maps = cluster.api(Kind::ConfigMap);

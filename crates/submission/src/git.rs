@@ -1,4 +1,4 @@
-//! Working directories that are Git repositories: fetched to this computer, and sent from here like others.
+//! Working directories that are Git repositories: they are fetched to this computer, and sent from here like any other.
 
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -7,21 +7,21 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where repositories are kept, below the home; one for each address.
+/// Folder of the repositories, below the home; each address has its own.
 const KEPT: &str = ".sky/git";
 
-/// A repository and what of it is wanted.
+/// A repository, and which part of it to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub url: String,
-    /// A branch, a tag or a commit; the repository's own branch where nothing is said.
+    /// A branch, a tag or a commit; `None`: the repository's default branch.
     pub reference: Option<String>,
 }
 
-/// An address without what opens it, and that apart: the address is stored, shown and given to programs as an argument.
+/// An address and, apart from it, its credentials: the address is stored, shown and passed to programs as an argument.
 struct Address {
     url: String,
-    /// The scheme and the host, for which the credentials are.
+    /// The scheme and the host that the credentials are for.
     origin: String,
     user: Option<String>,
     password: Option<String>,
@@ -30,13 +30,13 @@ struct Address {
 impl Address {
     fn of(url: &str) -> Self {
         let plain = |url: &str| Self { url: url.to_owned(), origin: String::new(), user: None, password: None };
-        // all other forms, like me@host:path, have no place for a password
+        // other forms, like me@host:path, have no place for a password
         let Some((scheme, rest)) = url.split_once("://") else { return plain(url) };
         let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
         let Some((who, host)) = authority.rsplit_once('@') else { return plain(url) };
         let (user, password) = who.split_once(':').map_or((who, None), |(user, password)| (user, Some(password)));
         let origin = format!("{scheme}://{host}");
-        // of SSH the user is part of the place, and no password is taken from the address
+        // with SSH the user is part of the place, and a password in the address is dropped
         if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
             return plain(&format!("{scheme}://{user}@{host}{path}"));
         }
@@ -44,23 +44,23 @@ impl Address {
         Self { url: format!("{origin}{path}"), origin, user: known(user), password: password.and_then(known) }
     }
 
-    /// As it may be shown and stored: a query may hold a token, too.
+    /// The address as it may be shown and stored: without the query of a web address, which may hold a token, too.
     fn shown(&self) -> &str {
         let is_web = self.url.starts_with("http");
         self.url.split(['?', '#']).next().filter(|_| is_web).unwrap_or(&self.url)
     }
 
-    /// A command of Git's that has the credentials, out of sight of other users: arguments can be read by everybody.
+    /// A Git command with the credentials hidden from other users: all users can read arguments.
     fn git(&self, folder: &Path) -> Command {
         let mut command = Command::new("git");
         let scope = format!("credential.{}", self.origin);
         match (&self.user, &self.password) {
             (user, Some(password)) => {
-                // no other helper, or one that stores may write it down
+                // no other helper, because one that stores credentials might write them down
                 command.args(["-c", &format!("{scope}.helper="), "-c", &format!("{scope}.helper={ANSWERS}")]);
                 command.env(USER, user.as_deref().unwrap_or_default()).env(PASSWORD, password);
             }
-            // it says which of the known credentials is meant, or is a token itself
+            // the user name selects one of the known credentials, or is itself a token
             (Some(user), None) => {
                 command.args(["-c", &format!("{scope}.helper={ANSWERS}")]).env(USER, user);
             }
@@ -70,7 +70,7 @@ impl Address {
         command
     }
 
-    /// What Git says, without the credentials in it.
+    /// Git's output without the credentials.
     fn scrubbed(&self, text: &str) -> String {
         let secrets = [&self.password, &self.user].into_iter().flatten().filter(|secret| secret.len() >= 4);
         let query = self.url.get(self.shown().len()..).filter(|query| !query.is_empty());
@@ -79,12 +79,12 @@ impl Address {
     }
 }
 
-/// Variables that hold the credentials while Git runs, and the helper by which it gets them.
+/// Variables that hold the credentials while Git runs, and the helper that gives them to Git.
 const USER: &str = "TRAINYARD_GIT_USER";
 const PASSWORD: &str = "TRAINYARD_GIT_PASSWORD";
 const ANSWERS: &str = r#"!f() { [ "$1" = get ] || return 0; [ -z "$TRAINYARD_GIT_USER" ] || printf 'username=%s\n' "$TRAINYARD_GIT_USER"; [ -z "$TRAINYARD_GIT_PASSWORD" ] || printf 'password=%s\n' "$TRAINYARD_GIT_PASSWORD"; }; f"#;
 
-/// A part of an address, in which some characters are written as `%2F`.
+/// Decodes a part of an address, in which some characters are written as `%2F`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -104,7 +104,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The folder of all repositories, for its owner alone. Older versions stored addresses with their passwords there.
+/// The folder of all repositories, for its owner alone. Older versions stored addresses with passwords there.
 fn kept(home: &Path) -> io::Result<PathBuf> {
     let folder = home.join(KEPT);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -115,14 +115,14 @@ fn kept(home: &Path) -> io::Result<PathBuf> {
         let clean: String = text.split_inclusive('\n').map(without_credentials).collect();
         if clean != text {
             fs::write(&path, clean)?;
-            // it names the addresses of the last fetch
+            // it contains the addresses of the last fetch
             let _ = fs::remove_file(entry.path().join(".git/FETCH_HEAD"));
         }
     }
     Ok(folder)
 }
 
-/// A line of Git's configuration, whose address has no password afterwards.
+/// A line of Git's configuration without the password in its address.
 fn without_credentials(line: &str) -> String {
     match line.split_once("url = ") {
         Some((before, url)) => {
@@ -141,10 +141,10 @@ pub struct Unfetched {
     why: String,
 }
 
-/// Fetches what is wanted, and returns the folder in which it is checked out; it stays so as long as the lock is held.
+/// Fetches the chosen part, and returns the folder in which it is checked out. The folder stays unchanged while the lock is held.
 ///
 /// # Errors
-/// What Git says, in one line.
+/// Git's message, in one line.
 pub fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<File>), Unfetched> {
     let address = Address::of(&source.url);
     let url = address.shown();
@@ -157,7 +157,7 @@ pub fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<File>), 
     let folder = home.join(KEPT).join(name_of(&address.url));
     let told = |error: io::Error| failed(format!("{}: {error}", folder.display()));
     kept(home).and_then(|_| DirBuilder::new().recursive(true).mode(0o700).create(&folder)).map_err(told)?;
-    // another launch may want another branch: it waits until this one has sent its files
+    // another launch may need another branch: it waits until this one has sent its files
     let lock =
         OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(folder.with_extension("lock"));
     let lock = Flock::lock(lock.map_err(told)?, FlockArg::LockExclusive).map_err(|(_, error)| told(error.into()))?;
@@ -169,7 +169,7 @@ pub fn checkout(source: &Source, home: &Path) -> Result<(PathBuf, Flock<File>), 
     let narrow = git(&["fetch", "--quiet", "--depth", "1", "--no-tags", "--", &address.url, wanted]);
     let found = match narrow {
         Ok(()) => "FETCH_HEAD",
-        // a short commit has no name that could be fetched alone
+        // a short commit cannot be fetched by itself
         Err(why) => {
             let all =
                 ["fetch", "--quiet", "--tags", "--force", "--", &address.url, "+refs/heads/*:refs/remotes/origin/*"];
@@ -194,7 +194,7 @@ fn name_of(url: &str) -> String {
 fn git(mut command: Command, words: &[&str]) -> Result<(), String> {
     let ran = command
         .args(words)
-        // a user without access gets an error, and no question
+        // Git fails for a user without access, and asks nothing
         .env("GIT_TERMINAL_PROMPT", "0")
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(name_of(&Address::of("https://a:b@h/x").url), name_of("https://h/x"));
     }
 
-    /// What is in the files of a folder.
+    /// The contents of a folder's files.
     fn all_text(folder: &Path) -> String {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         entries
@@ -292,7 +292,7 @@ mod tests {
             .collect()
     }
 
-    /// A web server that wants a password, to which Git speaks.
+    /// A web server that requires a password, for Git.
     #[test]
     fn a_password_reaches_the_server_and_no_file_or_message() {
         use std::io::{BufRead, BufReader, Write};

@@ -3,17 +3,17 @@
 use crate::code::Start;
 use std::path::Path;
 
-/// What starts the processes of a framework.
+/// The program that starts the processes of a framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Launcher {
     Torchrun,
     Mpirun,
-    /// Nothing: one process a node.
+    /// None: one process per node.
     Direct,
 }
 
 impl Launcher {
-    /// Of a runtime's framework.
+    /// The launcher of a runtime's framework.
     pub(crate) fn of(framework: &str) -> Self {
         match framework {
             "torch" | "torchtune" => Self::Torchrun,
@@ -22,8 +22,7 @@ impl Launcher {
         }
     }
 
-    /// The command line of one node. `python`: the interpreter, where it is not the one that is found on the PATH; `names`: the
-    /// job's variables.
+    /// The command line of one node. `python`: the interpreter, if it is not the one on the PATH; `names`: the job's variables.
     pub(crate) fn words<'a>(
         self,
         start: &Start,
@@ -38,9 +37,9 @@ impl Launcher {
             (Self::Torchrun, Some(python)) => add(&[python, "-m", "torch.distributed.run"]),
             (Self::Torchrun, None) => add(&["torchrun"]),
             (Self::Mpirun, _) => {
-                // it marks each line with its rank, which is then shown
+                // mpirun marks each line with its rank, which is then shown
                 add(&["mpirun", "--hostfile", "/etc/mpi/hostfile", "--tag-output"]);
-                // Only the launcher's container has the job's variables; mpirun takes its own settings along by itself.
+                // Only the launcher's container has the job's variables; mpirun passes its own settings on by itself.
                 names.filter(|name| !name.starts_with("OMPI_")).for_each(|name| add(&["-x", name]));
             }
             (Self::Direct, _) => {}

@@ -1,10 +1,11 @@
-//! What a submission is made of: from the values of a [`Spec`] to a TrainJob, a search or an MPIJob.
+//! Makes a submission: turns the values of a [`Spec`] into a TrainJob, a search or an MPIJob.
 //!
-//! [`Code`] is what runs, [`Submission`] looks whether it can run (interpreter, framework, syntax, names, resources), and [`Ready`] creates
-//! the objects; on a cluster also the ConfigMap with the code for its pods. [`mpi`] makes MPIJobs, [`template`] writes a commented job.yaml.
+//! [`Code`] is what runs, [`Submission`] checks whether it can run (interpreter, framework, syntax, names, resources), and [`Ready`]
+//! creates the objects; on a cluster also the ConfigMap with the code for its pods. [`mpi`] makes MPIJobs, [`template`] writes a commented
+//! job.yaml.
 //!
-//! Nothing is printed. What is worth a line while work goes on (a runtime that was chosen, files that are left out) is given to a
-//! [`Tell`]; everything else is a value or an error.
+//! Nothing is printed. A [`Tell`] receives one line for each event worth reporting (a runtime was chosen, files are left out); everything
+//! else is a value or an error.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
@@ -37,5 +38,5 @@ pub use ship::files;
 pub use sources::Sources;
 pub use spec::Spec;
 
-/// Is given lines about what happens, one at a time.
+/// Receives messages about the progress, one line at a time.
 pub type Tell<'a> = &'a (dyn Fn(&str) + Sync);

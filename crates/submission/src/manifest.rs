@@ -15,10 +15,10 @@ use std::path::PathBuf;
 
 /// Name of the pods' volume with the code that was sent.
 pub(crate) const VOLUME: &str = "trainyard-code";
-/// Who patches the runtime of a job, to mount that volume.
+/// The manager of the runtime patch that mounts that volume.
 const PATCH_MANAGER: &str = "trainyard.dev/run";
 
-/// A program that every pod of this machine finds: it starts a command warm if it can, else as it stands.
+/// A program that all pods of this machine find: it starts a command warm if it can, and normally otherwise.
 const WARM: &str = "trainyard-warm";
 
 /// Wait before the first retry of `--retries`; doubled before each further one.
@@ -27,22 +27,23 @@ const FIRST_RETRY_AFTER: &str = "1s";
 /// Where the pods find the code.
 #[derive(Debug)]
 pub(crate) enum Pods {
-    /// They are processes of this machine.
+    /// The pods are processes of this machine.
     Here,
-    /// They are sent it.
+    /// The code is sent to the pods.
     Elsewhere {
         /// The script's path in the pods.
         script: PathBuf,
         /// The pods' volume with the files.
         volume: Value,
-        /// The runtime's replicated jobs that get it.
+        /// The runtime's replicated jobs that receive it.
         steps: Vec<String>,
     },
-    /// They are sent nothing: their image has it.
+    /// Nothing is sent: the image contains the code.
     Image,
 }
 
-/// What a framework's plugin would say, for processes without one: their rank, how many there are, and the address of the first.
+/// The variables that a framework's plugin would set, for processes without a framework: their rank, their number, and the address of the
+/// first.
 fn ranks(ready: &Ready) -> Vec<Value> {
     let Ready { spec, runtime, .. } = ready;
     let nodes = spec.nodes.map(i64::from).or_else(|| runtime.nodes()).unwrap_or(1);
@@ -70,14 +71,14 @@ pub(crate) fn manifest(ready: &Ready, pods: &Pods) -> Value {
     if here {
         setting.inherited.iter().for_each(|(name, value)| add(name, value));
     }
-    // lines as they are printed, not when a buffer is full
+    // print each line at once, not when a buffer is full
     add("PYTHONUNBUFFERED", "1");
     if framework.starts_with("torch") && spec.nproc_per_node.is_some_and(|n| n > 1) {
         // torchrun marks each line with its local rank, from which the rank is shown
         add("PET_TEE", "3");
     }
     if framework.starts_with("torch") && here {
-        // how often torchrun looks whether its processes have ended
+        // how often torchrun checks whether its processes have ended
         add("PET_MONITOR_INTERVAL", "0.05");
     }
     if framework == PLAIN {
@@ -95,7 +96,7 @@ pub(crate) fn manifest(ready: &Ready, pods: &Pods) -> Value {
     }
     env.extend(setting.given.iter().map(|(name, value)| json!({"name": name, "value": value})));
 
-    // the script sees the caller's directory, as it would without us; elsewhere the one that was sent, or the image's own
+    // the script starts in the caller's directory, as it would without us; elsewhere in the one that was sent, or in the image's own
     let (script, directory) = match pods {
         Pods::Here => (code.script.as_path(), Some(setting.folder.clone())),
         Pods::Elsewhere { script, .. } => (script.as_path(), code.folder.as_ref().map(|_| PathBuf::from(MOUNT))),
@@ -151,7 +152,7 @@ pub(crate) fn manifest(ready: &Ready, pods: &Pods) -> Value {
         "spec": {"runtimeRef": {"name": runtime.name(), "kind": runtime.kind}, "trainer": trainer},
     });
     let mut annotations = Map::new();
-    // A script that fails will fail again: nothing is restarted that was not asked for.
+    // A script that fails will fail again, so nothing is restarted unless the user asks for it.
     annotations.insert(FAILURE_POLICY.to_owned(), "fail-fast".into());
     if let Some(retries) = spec.retries.filter(|retries| *retries > 0) {
         annotations.insert(RETRIES.to_owned(), retries.to_string().into());
@@ -161,7 +162,7 @@ pub(crate) fn manifest(ready: &Ready, pods: &Pods) -> Value {
         annotations.insert(METRICS.to_owned(), spec.metrics.join("\n").into());
     }
     if let Some(timeout) = spec.timeout {
-        // The deadline counts from the creation, whose time has lost its fraction of a second.
+        // The deadline counts from the creation time, which is cut to full seconds.
         let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
         job["spec"]["activeDeadlineSeconds"] = seconds.saturating_add(1).min(i64::MAX as u64).into();
     }
@@ -169,7 +170,7 @@ pub(crate) fn manifest(ready: &Ready, pods: &Pods) -> Value {
         annotations.insert("trainyard.dev/directory".to_owned(), directory.to_string_lossy().into());
     }
     if !here {
-        // what was sent, so that the same can be proposed again
+        // the submitted values, so that the same can be proposed again
         annotations.insert("trainyard.dev/script".to_owned(), code.script.to_string_lossy().into());
         if let Some(folder) = &code.folder {
             annotations.insert("trainyard.dev/workdir".to_owned(), folder.to_string_lossy().into());

@@ -1,7 +1,7 @@
 //! The Python that a job on this machine will use: which one it is, what it can import, and whether the script is valid Python.
 //!
-//! A probe (`probe.py`) asks the interpreter. Its answers are kept in the user's cache folder and hold until a file changes on which they
-//! depend: the interpreter, the folders that it imports from, the script and its imports. A second check starts no process.
+//! A probe (`probe.py`) asks the interpreter. Its answers are kept in the user's cache folder. They are valid until one of their files
+//! changes: the interpreter, the folders that it imports from, the script and its imports. A second check starts no process.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,12 +12,11 @@ use std::process::Stdio;
 use std::time::Duration;
 
 const PROBE: &str = include_str!("probe.py");
-/// How long a Python may take to answer. A slow one (a network file system, a cold disk) is not asked any further: the job
-/// itself will tell.
+/// How long a Python may take to answer. A slow one (a network file system, a cold disk) is not asked further: the job itself will show it.
 const ANSWER_MAX: Duration = Duration::from_secs(4);
-/// Scripts whose answers are kept for each interpreter.
+/// How many scripts' answers are kept for each interpreter.
 const SCRIPTS_MAX: usize = 50;
-/// What of the environment decides what an interpreter is and imports.
+/// The variables on which an interpreter and its imports depend.
 const DECIDING: [&str; 8] = [
     "PYTHONPATH",
     "PYTHONHOME",
@@ -28,22 +27,22 @@ const DECIDING: [&str; 8] = [
     "PYENV_VERSION",
     "HOME",
 ];
-/// The modules that the probe looks for: those of the frameworks that runtimes are for.
+/// The modules that the probe looks for: those of the runtimes' frameworks.
 const MODULES: [&str; 6] = ["torch", "jax", "xgboost", "deepspeed", "mlx", "mpi4py"];
 
 /// Variables of the environment that a job's processes get.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// What an interpreter says about itself.
+/// An interpreter's facts about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Environment {
     pub executable: PathBuf,
     pub version: String,
-    /// The virtual environment that it belongs to.
+    /// Its virtual environment.
     pub venv: Option<PathBuf>,
-    /// It belongs to a conda environment.
+    /// Whether it belongs to a conda environment.
     pub conda: bool,
-    /// The operating system keeps its packages to itself (PEP 668).
+    /// Whether the operating system manages its packages (PEP 668).
     pub managed: bool,
     /// Which of [`MODULES`] it can import.
     pub modules: BTreeMap<String, bool>,
@@ -51,12 +50,12 @@ pub(crate) struct Environment {
     watched: Vec<(PathBuf, i64)>,
 }
 
-/// What a script is.
+/// Facts about a script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Script {
-    /// Why it is not Python.
+    /// Why it is not valid Python.
     pub fault: Option<SyntaxFault>,
-    /// The packages that it imports, itself or by files beside it.
+    /// The packages that it imports, directly or through files beside it.
     pub imports: Vec<String>,
     /// The files that were read, each with the time of its last change.
     files: Vec<(PathBuf, i64)>,
@@ -71,14 +70,14 @@ pub(crate) struct SyntaxFault {
     pub text: String,
 }
 
-/// What was found out; parts are missing where the interpreter took too long.
+/// The known answers; some are missing if the interpreter took too long.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub environment: Option<Environment>,
     pub script: Option<Script>,
 }
 
-/// What the probe prints, and what the cache holds of one interpreter.
+/// The output of the probe, and the cached answers of one interpreter.
 #[derive(Default, Serialize, Deserialize)]
 struct Printed {
     environment: Option<Environment>,
@@ -96,7 +95,7 @@ struct Cached {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     At(PathBuf),
-    /// There is one, but it cannot be run, for this reason.
+    /// It exists, but cannot be run, for this reason.
     Unusable(PathBuf, String),
     Nowhere,
 }
@@ -110,7 +109,7 @@ impl Found {
     }
 }
 
-/// Looks a program up as a shell does: a name on the PATH, anything with a slash from the folder on.
+/// Looks a program up as a shell does: a plain name on the PATH, a name with a slash relative to the folder.
 pub(crate) fn find(program: &str, path: &str, folder: &Path) -> Found {
     let mut unusable = Found::Nowhere;
     let candidates: Vec<PathBuf> = if program.contains('/') {
@@ -127,7 +126,7 @@ pub(crate) fn find(program: &str, path: &str, folder: &Path) -> Found {
                 Err(error) if unusable == Found::Nowhere => unusable = refused(error.desc().to_owned()),
                 Err(_) => {}
             },
-            // a folder that may not be entered, or a link into one
+            // a folder that the user may not enter, or a link into one
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && unusable == Found::Nowhere => {
                 unusable = refused("Permission denied".to_owned());
             }
@@ -155,21 +154,21 @@ pub(crate) fn shebang(file: &Path) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// What to ask, and whom.
+/// The question, and the interpreter to ask.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     pub interpreter: PathBuf,
-    /// The script, where it is Python.
+    /// The script, if it is Python.
     pub script: Option<PathBuf>,
     /// Where the job's processes start.
     pub folder: PathBuf,
     pub variables: Variables,
-    /// Where answers are kept; `None`: nowhere.
+    /// Where answers are kept; `None`: they are not.
     pub cache: Option<PathBuf>,
 }
 
 impl Question {
-    /// Asks the cache, and the interpreter for what that does not know.
+    /// Reads the cache, and asks the interpreter only for the answers that it lacks.
     ///
     /// Errors: why the interpreter does not run.
     pub(crate) async fn ask(&self) -> Result<Answer, String> {
@@ -197,7 +196,7 @@ impl Question {
         Ok(Answer { environment: cached.environment, script: printed.script.or(held.script) })
     }
 
-    /// `known`: the interpreter behind links and shims, which starts faster, for questions about syntax alone.
+    /// `known`: the interpreter behind links and shims. It starts faster, and answers questions about syntax.
     async fn run_probe(&self, what: &str, known: Option<&Path>) -> Result<Option<Printed>, String> {
         let program = known.unwrap_or(&self.interpreter);
         let mut command = tokio::process::Command::new(program);
@@ -239,7 +238,7 @@ impl Question {
         unchanged(&held.files).then(|| held.clone())
     }
 
-    /// The cache is a convenience: where it cannot be written, the next look asks again.
+    /// The cache is optional: if it cannot be written, the next check asks again.
     fn remember(&self, cached: &Cached) {
         let Some(file) = self.file() else { return };
         let write = || -> std::io::Result<()> {
@@ -255,7 +254,7 @@ impl Question {
         }
     }
 
-    /// The file with the answers of this interpreter as it is now: another file takes its place when it is replaced.
+    /// The file with the answers of this interpreter; a replaced interpreter gets another file.
     fn file(&self) -> Option<PathBuf> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let metadata = std::fs::metadata(&self.interpreter).ok()?;
@@ -278,7 +277,7 @@ impl Question {
     }
 }
 
-/// Whether all files were last changed then. A file that is not there counts as changed at 0.
+/// Whether each file was last changed at its recorded time. A missing file counts as changed at 0.
 fn unchanged(files: &[(PathBuf, i64)]) -> bool {
     files.iter().all(|(path, then)| changed(path) == *then)
 }
@@ -289,7 +288,7 @@ fn changed(path: &Path) -> i64 {
     std::fs::metadata(path).map_or(0, nanos)
 }
 
-/// Where a user's programs keep what they can find out again; `None` for somebody without a home.
+/// The user's folder for results that programs can compute again; `None` for a user without a home.
 pub fn cache_folder() -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let given = std::env::var_os("XDG_CACHE_HOME").and_then(absolute);
@@ -376,14 +375,14 @@ mod tests {
         assert_eq!(environment.modules.len(), MODULES.len());
         assert_eq!(answer.script.expect("it is Python").imports, ["jax", "os", "torch"]);
 
-        // the second look needs no process, so an interpreter that has no right to run does not matter
+        // the second check starts no process, so it works with an interpreter that is not executable
         let file = question.file().expect("there is a cache");
         assert!(file.exists(), "{file:?}");
         let cached = question.recall();
         assert_eq!(cached.environment.as_ref(), Some(&environment));
         assert!(question.recall_script(&cached).is_some());
         folder.write("a script.py", "def f(:\n", 0o644);
-        // as fast as this, two writes may have one time on some file systems
+        // at this speed, two writes may get the same time on some file systems
         let later = std::time::SystemTime::now() + Duration::from_secs(2);
         std::fs::File::options().append(true).open(&script).unwrap().set_modified(later).unwrap();
         assert!(question.recall_script(&question.recall()).is_none());

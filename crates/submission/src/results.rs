@@ -1,4 +1,4 @@
-//! `--output-dir`: a folder for what a job writes, with one folder for each of its nodes.
+//! `--output-dir`: a folder for the output of a job, with one folder for each of its nodes.
 
 use crate::ship::files;
 use crate::spec::Spec;
@@ -9,21 +9,21 @@ use client::codes::ErrorCode;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Annotation of a job: the folder of `--output-dir`, in which its own has its name.
+/// Annotation of a job: the folder of `--output-dir`; the job's own folder in it has the job's name.
 pub(crate) const ANNOTATION: &str = "trainyard.dev/output-dir";
 /// The variable that names a node's folder.
 const VARIABLE: &str = "TRAINYARD_OUTPUT";
 /// More files than this are not counted.
 const FILES_MAX: usize = 10_000;
 
-/// The folder, from the root on; `None` without the flag.
+/// The folder's absolute path; `None` without the flag.
 pub(crate) fn folder(spec: &Spec) -> Option<PathBuf> {
     spec.output_dir.as_ref().map(|folder| std::path::absolute(folder).unwrap_or_else(|_| folder.clone()))
 }
 
 /// Makes the folder.
 ///
-/// Errors: `Usage` where it cannot be made or written.
+/// Errors: `Usage` if it cannot be made or written.
 pub(crate) fn prepare(spec: &Spec) -> Result<(), ClientError> {
     let Some(folder) = folder(spec) else { return Ok(()) };
     let made = std::fs::create_dir_all(&folder).map_err(|error| error.to_string());
@@ -38,10 +38,10 @@ pub(crate) fn prepare(spec: &Spec) -> Result<(), ClientError> {
     })
 }
 
-/// The variables that lead a job's processes to their folder.
+/// The variables that give a job's processes their folder.
 pub(crate) fn variables(folder: &Path) -> Vec<Value> {
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
-    // in a value, `$$` stands for `$`
+    // in a value, `$$` means `$`
     let folder = folder.to_string_lossy().replace('$', "$$");
     vec![
         json!({"name": "TRAINYARD_JOB", "valueFrom": field(&format!("metadata.labels['{LABEL_JOBSET_NAME}']"))}),
@@ -50,7 +50,7 @@ pub(crate) fn variables(folder: &Path) -> Vec<Value> {
     ]
 }
 
-/// The shell's words that make the folder before the script starts.
+/// The shell command that makes the folder before the script starts.
 pub(crate) const MAKE: &str = "mkdir -p \"$TRAINYARD_OUTPUT\" && ";
 
 /// What a job has written, in one line; `None` for a job without such a folder.

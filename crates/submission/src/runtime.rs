@@ -1,4 +1,4 @@
-//! The runtime that a job is made with.
+//! The runtime of a job.
 
 use api::near::did_you_mean;
 use api::object;
@@ -8,12 +8,12 @@ use client::{ClientError, Cluster, Kind, value};
 use kube::api::ListParams;
 use serde_json::Value;
 
-/// The runtime of scripts whose user names none.
+/// The runtime of scripts if the user names none.
 pub(crate) const DEFAULT: &str = "torch-distributed";
 /// The runtime without a framework.
 pub(crate) const PLAIN: &str = "plain";
 
-/// A runtime as the server has it.
+/// A runtime as the server returned it.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {
     pub object: Value,
@@ -22,9 +22,9 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// The one of this name, the namespace's before the cluster's.
+    /// Finds the runtime of this name; one of the namespace comes before one of the cluster.
     ///
-    /// Errors: `Usage` where there is none.
+    /// Errors: `Usage` if it does not exist.
     pub(crate) async fn find(cluster: &Cluster, name: &str) -> Result<Self, ClientError> {
         let (own, shared) = tokio::join!(
             cluster.find(Kind::TrainingRuntime, name),
@@ -53,18 +53,18 @@ impl Runtime {
         object::meta(&self.object, "name")
     }
 
-    /// Its framework; empty where it names none.
+    /// Its framework; empty if it names none.
     pub(crate) fn framework(&self) -> &str {
         object::label(&self.object, LABEL_FRAMEWORK).unwrap_or_default()
     }
 
-    /// How many nodes its jobs have where they do not say.
+    /// Number of nodes of its jobs, if they do not set one.
     pub(crate) fn nodes(&self) -> Option<i64> {
         self.object["spec"]["mlPolicy"]["numNodes"].as_i64()
     }
 
-    /// The steps that run the user's code (in containers called `node`), by the names of its replicated jobs; of MPI's the launcher
-    /// and the nodes.
+    /// The steps that run the user's code (in containers called `node`), by the names of their replicated jobs; for MPI, the launcher and
+    /// the nodes.
     pub(crate) fn steps(&self) -> Vec<String> {
         let jobs = self.object["spec"]["template"]["spec"]["replicatedJobs"].as_array();
         let runs_code = |job: &&Value| {

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use view::trials::Trial;
 
-/// Upstream's bound on trials, and on values of a parameter.
+/// Upstream's limit on the number of trials, and on the values of a parameter.
 const TRIALS_MAX: usize = 100;
-/// What the variable of a trial's parameter begins with.
+/// Prefix of the variable that holds a parameter of a trial.
 const VARIABLE: &str = "KUBEFLOW_TRAINER_OPT_";
 
-/// What to search.
+/// The search that flags describe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Search {
     /// The metric that is optimized.
@@ -61,7 +61,7 @@ impl Parameter {
 
 impl Search {
     /// Of the flags; `None` without `--sweep`.
-    ///
+    /// Reads the flags; `None` without `--sweep`.
     /// Errors: `Usage` for flags that do not make a search.
     pub fn of(spec: &Spec) -> Result<Option<Self>, ClientError> {
         if spec.sweep.is_empty() {

@@ -1,27 +1,27 @@
-//! The environment that the processes of a job on this machine start in.
+//! The environment in which the processes of a job on this machine start.
 
 use crate::python::Variables;
 use std::path::{Path, PathBuf};
 
-/// What of the caller's environment a job on this machine gets, so that it finds the same Python and packages.
+/// Variables of the caller that a job on this machine inherits, so that it finds the same Python and packages.
 pub(crate) const INHERITED: [&str; 6] =
     ["PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH", "HF_HOME"];
 
-/// What the processes of a job on this machine find.
+/// The environment of a job's processes on this machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setting {
-    /// Of the caller's environment.
+    /// Inherited from the caller.
     pub inherited: Vec<(String, String)>,
     /// `--env`.
     pub given: Vec<(String, String)>,
-    /// The interpreter, where flags name one.
+    /// The interpreter that flags name.
     pub python: Option<PathBuf>,
-    /// Where they start.
+    /// The folder in which they start.
     pub folder: PathBuf,
 }
 
 impl Setting {
-    /// Lets this interpreter come first: programs beside it are found before others, and its virtual environment is active.
+    /// Puts this interpreter first: the job finds programs beside it before others, and its virtual environment is active.
     pub(crate) fn take(&mut self, python: PathBuf) {
         let beside = python.parent().unwrap_or(Path::new("/")).to_owned();
         let venv = beside.parent().filter(|root| root.join("pyvenv.cfg").exists()).map(Path::to_owned);
@@ -29,7 +29,7 @@ impl Setting {
         if let Some(venv) = venv {
             self.inherited.push(("VIRTUAL_ENV".to_owned(), venv.to_string_lossy().into_owned()));
         }
-        // a PATH of --env is the user's own word
+        // a PATH given by --env is the user's own choice
         let beside = beside.to_string_lossy().into_owned();
         match self.inherited.iter_mut().find(|(name, _)| name == "PATH") {
             Some((_, path)) => *path = format!("{beside}:{path}"),
@@ -38,7 +38,7 @@ impl Setting {
         self.python = Some(python);
     }
 
-    /// All variables by which a job differs from the caller.
+    /// All variables that differ from the caller's.
     pub(crate) fn variables(&self) -> Variables {
         self.inherited.iter().chain(&self.given).cloned().collect()
     }

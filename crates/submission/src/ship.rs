@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 /// Where the files are in the pods; read-only.
 pub(crate) const MOUNT: &str = "/mnt/trainyard";
-/// What a ConfigMap may hold, in bytes: Kubernetes' own limit.
+/// Most bytes in a ConfigMap: Kubernetes' own limit.
 const BYTES_MAX: u64 = 1 << 20;
-/// Each file is named in the TrainJob, and an object has room for so many names.
+/// Most files: the TrainJob names each of them, and the size of an object is limited.
 const FILES_MAX: usize = 1000;
-/// How many of the largest files are named when all together are too large.
+/// How many of the largest files are named if all of them are too large together.
 const TOLD_MAX: usize = 3;
-/// Folders that are no part of a program: what tools keep for themselves.
+/// Folders that tools use for themselves, and that are no part of a program.
 const IGNORED: [&str; 6] = [".git", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__"];
-/// The file that makes a folder a virtual environment, whatever its name.
+/// The file that marks a folder as a virtual environment, whatever its name.
 const ENVIRONMENT: &str = "pyvenv.cfg";
 /// Permissions of files that can be executed, and of the others.
 const MODES: (i64, i64) = (0o755, 0o644);
@@ -28,7 +28,7 @@ const MODES: (i64, i64) = (0o755, 0o644);
 #[derive(Debug, Default)]
 pub(crate) struct Bundle {
     files: BTreeMap<String, File>,
-    /// What was left out that may be missed.
+    /// Skipped items that the job may need.
     pub skipped: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ struct File {
 impl Bundle {
     /// One script under its own name.
     ///
-    /// Errors: the file cannot be looked at, or is larger than a ConfigMap may be.
+    /// Errors: the file cannot be read, or is larger than a ConfigMap may be.
     pub(crate) fn script(script: &Path) -> Result<Self, ClientError> {
         let mut bundle = Self::default();
         let metadata = std::fs::metadata(script).map_err(failed(script))?;
@@ -52,9 +52,9 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// All of a folder but what tools keep there for themselves ([`IGNORED`], virtual environments).
+    /// All files of a folder, except those of tools ([`IGNORED`], virtual environments).
     ///
-    /// Errors: something cannot be read, or all together is more than a ConfigMap may hold; the error names the largest files.
+    /// Errors: something cannot be read, or the files are too large for a ConfigMap; the error names the largest.
     pub(crate) fn folder(folder: &Path) -> Result<Self, ClientError> {
         let mut bundle = Self::default();
         bundle.walk(folder, folder)?;
@@ -151,7 +151,7 @@ impl Bundle {
         format!("{}, {}", files(self.files.len()), ::files::size_shown(self.bytes()))
     }
 
-    /// Each file's key in the ConfigMap: its path, with `_` for what a key may not have, and a number where two are alike.
+    /// Each file's key in the ConfigMap: its path, with `_` for characters that a key may not have, and a number if two keys are equal.
     fn keys(&self) -> BTreeMap<String, &String> {
         let mut keys: BTreeMap<String, &String> = BTreeMap::new();
         for path in self.files.keys() {
@@ -174,9 +174,9 @@ impl Bundle {
         keys
     }
 
-    /// The ConfigMap, to be named by the server after `stem`. Text stays text, so that people can read it there.
+    /// The ConfigMap; the server makes its name from `stem`. Text stays text, so that people can read it.
     ///
-    /// Errors: a file cannot be read, or has grown too large meanwhile.
+    /// Errors: a file cannot be read, or is now too large.
     pub(crate) fn config_map(&self, stem: &str) -> Result<ConfigMap, ClientError> {
         let mut map = ConfigMap { immutable: Some(true), ..ConfigMap::default() };
         map.metadata.generate_name = Some(format!("{stem}-code-"));
@@ -199,7 +199,7 @@ impl Bundle {
         Ok(map)
     }
 
-    /// The pods' volume with these files at their paths.
+    /// The pods' volume with the files at their paths.
     pub(crate) fn volume(&self, name: &str, config_map: &str) -> Value {
         let item = |(key, path): (String, &String)| {
             let mode = if self.files[path].executable { MODES.0 } else { MODES.1 };
@@ -225,7 +225,7 @@ pub fn files(count: usize) -> String {
 mod tests {
     use super::*;
 
-    /// A folder of its own, gone with the value.
+    /// A temporary folder, removed with the value.
     struct Folder(PathBuf);
 
     impl Folder {

@@ -1,4 +1,4 @@
-//! The files that a submission's code is in, and when they change.
+//! The source files of a submission, and when they change.
 
 use crate::code::{Code, Start};
 use crate::spec::Spec;
@@ -8,29 +8,29 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Between two looks at the files; also how long they must be unchanged, as editors write in steps.
+/// Time between two looks at the files. They must also be unchanged for that long, because editors write in steps.
 const LOOK: Duration = Duration::from_millis(150);
 /// More files and folders than this are not watched.
 const FILES_MAX: usize = 2000;
 const FOLDERS_MAX: usize = 300;
-/// What code is kept in. Results, which jobs write themselves, have other names.
+/// Endings of source files. Results, which jobs write themselves, have others.
 const SOURCES: [&str; 10] = ["py", "pyi", "pyx", "sh", "bash", "toml", "yaml", "yml", "cfg", "ini"];
-/// Folders without code of the user's.
+/// Folders without the user's code.
 const IGNORED: [&str; 4] = ["__pycache__", "node_modules", ".venv", "venv"];
 
-/// Files, each with when it was last written.
+/// Files, each with its last change.
 #[derive(Debug)]
 pub struct Sources {
     roots: Vec<PathBuf>,
-    /// All folders below; else only Python's packages, as the script may lie anywhere.
+    /// Whether all folders below count; else only Python's packages, because the script may be anywhere.
     whole: bool,
     known: BTreeMap<PathBuf, SystemTime>,
 }
 
 impl Sources {
-    /// The script, and the sources in `--workdir`; without it those beside the script and in packages there.
+    /// The script and the sources in `--workdir`; without that flag, the sources beside the script and in packages there.
     pub fn of(spec: &Spec) -> Result<Self, ClientError> {
-        // a script that is away for an instant (editors replace files) is still the one to watch
+        // a script that is missing for a moment (editors replace files) is still watched
         let code = Code::find(spec);
         let script = match &code {
             Ok(code) if code.start != Start::Command => Some(code.script.clone()),
@@ -59,7 +59,7 @@ impl Sources {
         for root in &self.roots {
             match std::fs::metadata(root) {
                 Ok(metadata) if metadata.is_dir() => waiting.push(root.clone()),
-                // whatever its name, the script counts
+                // the script counts, whatever its name
                 Ok(metadata) => _ = found.insert(root.clone(), written(&metadata)),
                 Err(_) => {}
             }
@@ -88,7 +88,7 @@ impl Sources {
         found
     }
 
-    /// A file that is new, gone or written anew; returns once nothing changes any more.
+    /// Waits until a file is added, removed or changed; returns once nothing changes any more.
     pub async fn changed(&self) -> PathBuf {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -115,7 +115,7 @@ fn written(metadata: &std::fs::Metadata) -> SystemTime {
     metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// The first file in which two looks differ.
+/// The first file that differs between two looks.
 fn difference(before: &BTreeMap<PathBuf, SystemTime>, now: &BTreeMap<PathBuf, SystemTime>) -> Option<PathBuf> {
     let changed = now.iter().find(|(path, time)| before.get(*path) != Some(*time));
     let gone = || before.iter().find(|(path, _)| !now.contains_key(*path));

@@ -1,9 +1,9 @@
-//! What is to be run: plain values, which flags, a form or a test give.
+//! What to run, as plain values from flags, a form or a test.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A training job, or a search for parameters, that somebody asks for. What is `None` or empty is the runtime's, or is found out.
+/// A requested training job, or search for parameters. A value that is `None` or empty is taken from the runtime, or found out.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
     /// Name of the job; `None`: made from the script's name.
@@ -24,29 +24,29 @@ pub struct Spec {
     pub cpus: Option<String>,
     pub memory: Option<String>,
     pub gpus: Option<u32>,
-    /// The folder to run in, which goes along to a cluster.
+    /// The folder to run in, which is also sent to a cluster.
     pub workdir: Option<PathBuf>,
     /// Image of the pods on a cluster.
     pub image: Option<String>,
     pub retries: Option<u16>,
-    /// When the job is ended, all attempts together.
+    /// After how long the job is ended, all attempts together.
     pub timeout: Option<Duration>,
-    /// The folder for what the job writes.
+    /// The folder for the job's output.
     pub output_dir: Option<PathBuf>,
-    /// Patterns of metrics that are read from the output of rank 0.
+    /// Patterns of the metrics in the output of rank 0.
     pub metrics: Vec<String>,
     /// Parameters of a search, each `NAME=VALUE,VALUE…`.
     pub sweep: Vec<String>,
-    /// What the search optimizes: `METRIC[:min|max]`.
+    /// The goal of the search: `METRIC[:min|max]`.
     pub objective: Option<String>,
     pub parallel_trials: i32,
     /// `script` is the name of a module (`python -m`).
     pub module: bool,
-    /// The job is created without a look whether it can run.
+    /// Whether the job is created without checking if it can run.
     pub no_checks: bool,
-    /// Whether the processes are forked from one that has imported torch; `None`: as the folder's last run said.
+    /// Whether the processes are forked from one that has imported torch; `None`: as in the folder's last run.
     pub warm: Option<bool>,
-    /// The script as it was named: a file, a folder, a module or a command.
+    /// The script as the user named it: a file, a folder, a module or a command.
     pub script: PathBuf,
     /// The script's own arguments.
     pub arguments: Vec<String>,
@@ -54,7 +54,7 @@ pub struct Spec {
 
 #[cfg(test)]
 impl Spec {
-    /// Of words as users type them after `run`, with the flags that tests need.
+    /// Parses words as users type them after `run`, with only the flags that tests need.
     pub(crate) fn of_words(words: &[&str]) -> Self {
         let mut spec = Self { parallel_trials: 1, ..Self::default() };
         let mut words = words.iter().map(|word| (*word).to_owned());

@@ -9,9 +9,9 @@ use crate::spec::Spec;
 use client::ClientError;
 use std::fmt::Write;
 
-/// The runtime `plain` as laptops have it; a cluster has to be given it.
+/// The runtime `plain` of laptops; on a cluster it must be installed.
 const PLAIN_RUNTIME: &str = include_str!("../../../manifests/laptop/plain.yaml");
-/// Which runtime a script wants, by what it imports: the first that fits, for what builds on another comes before it.
+/// The runtime for each package that a script may import. The first match counts, so a package comes before those that it builds on.
 const RUNTIMES: [(&str, &str, &str); 8] = [
     ("deepspeed", "deepspeed-distributed", "deepspeed"),
     ("mlx", "mlx-distributed", "mlx"),
@@ -30,9 +30,9 @@ pub struct Template {
     pub files: Vec<(&'static str, String)>,
 }
 
-/// Writes nothing: the files are returned.
+/// Returns the files; writes nothing.
 ///
-/// Errors: there is no such script.
+/// Errors: the script does not exist.
 pub async fn template(spec: &Spec) -> Result<Template, ClientError> {
     let code = Code::find(spec)?;
     let setting = Setting::of(spec, &code, Vec::new())?;
@@ -48,7 +48,7 @@ pub async fn template(spec: &Spec) -> Result<Template, ClientError> {
     Ok(Template { name: job_name(spec, &code), files })
 }
 
-/// What the script imports; nothing where no Python is there to ask.
+/// The packages that the script imports; none if there is no Python to ask.
 async fn imports(code: &Code, setting: &Setting) -> Vec<String> {
     let Some(interpreter) = find("python3", &setting.path(), &setting.folder).path() else { return Vec::new() };
     if code.start != Start::Python {
@@ -64,7 +64,7 @@ async fn imports(code: &Code, setting: &Setting) -> Vec<String> {
     question.ask().await.ok().and_then(|answer| answer.script).map(|script| script.imports).unwrap_or_default()
 }
 
-/// The runtime and the framework of a script that imports these.
+/// The runtime and the framework for these imports.
 fn wanted(imports: &[String]) -> (String, &'static str) {
     let fits = RUNTIMES.iter().find(|(module, _, _)| imports.iter().any(|name| name == module));
     fits.map_or((PLAIN.to_owned(), PLAIN), |(_, runtime, framework)| ((*runtime).to_owned(), framework))
@@ -74,12 +74,12 @@ fn job_name(spec: &Spec, code: &Code) -> String {
     spec.name.clone().unwrap_or_else(|| stem(&code.named))
 }
 
-/// A text as a YAML scalar: JSON's are YAML's.
+/// A text as a YAML scalar: JSON strings are YAML scalars.
 fn scalar(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The file, from the top.
+/// Writes the text of the file.
 fn job(spec: &Spec, code: &Code, setting: &Setting, runtime: &str, framework: &str) -> String {
     let name = job_name(spec, code);
     let script = code.script.strip_prefix(&setting.folder).unwrap_or(&code.script).to_string_lossy().into_owned();
@@ -136,7 +136,7 @@ fn job(spec: &Spec, code: &Code, setting: &Setting, runtime: &str, framework: &s
     text
 }
 
-/// A script of the folder as a shell needs it: a program without a slash is looked up on the PATH.
+/// A path of the folder, written for a shell: a program without a slash would be looked up on the PATH.
 fn local(script: &str, code: &Code) -> String {
     let bare = !script.contains('/') && code.start == Start::Program(Vec::new());
     if bare { format!("./{script}") } else { script.to_owned() }

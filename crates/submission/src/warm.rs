@@ -1,5 +1,4 @@
-//! `run --warm`, remembered for a folder: reads and writes the file of the home that lists the folders whose runs start warm, one on each
-//! line.
+//! Remembers `run --warm` for a folder: reads and writes the file of the home that lists the folders whose runs start warm, one per line.
 
 use crate::Tell;
 use crate::launcher::Launcher;
@@ -28,7 +27,7 @@ impl Folders {
         std::fs::read_to_string(&self.file).is_ok_and(|text| parse(&text).contains(&line(folder)))
     }
 
-    /// Adds or removes a folder; whether that changed anything.
+    /// Adds or removes a folder. Returns whether that changed anything.
     fn set(&self, folder: &Path, warm: bool) -> Result<bool, ClientError> {
         let failed = |source| ClientError::Io { doing: "write", path: self.file.clone(), source };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.file);
@@ -54,15 +53,15 @@ fn parse(text: &str) -> BTreeSet<String> {
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// A folder as it is written; line ends in its name are escaped.
+/// A folder's line in the file; line ends in its name are escaped.
 fn line(folder: &Path) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     folder.to_string_lossy().replace('\\', r"\\").replace('\n', r"\n")
 }
 
-/// Whether the ranks are forked from a process that has imported torch: by flag, or as the folder's last flag said.
+/// Whether the ranks are forked from a process that has imported torch: as this flag says, or as the folder's last flag said.
 ///
-/// Errors: `Usage` where it is asked for and cannot be.
+/// Errors: `Usage` if it is requested but impossible.
 pub(crate) fn starts(
     cluster: &Cluster,
     spec: &Spec,

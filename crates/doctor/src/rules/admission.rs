@@ -10,15 +10,15 @@ use serde_json::Value;
 
 /// Groups whose kinds we work with.
 const GROUPS: [&str; 2] = ["trainer.kubeflow.org", "jobset.x-k8s.io"];
-/// The configurations that Trainer's controller has, upstream's and ours alike.
+/// The webhook configurations of Trainer's controller, upstream's and ours.
 const TRAINERS: [(&str, &str); 2] = [
     ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
     ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
 ];
-/// JobSet's and Kueue's own: they belong there.
+/// JobSet's and Kueue's own configurations, which belong there.
 const KNOWN: [&str; 2] = ["jobset", "kueue"];
 
-/// Whether a webhook is called for kinds of ours.
+/// Whether a webhook is called for our kinds.
 pub(super) fn concerns_us(webhook: &Value) -> bool {
     let rules = webhook["rules"].as_array().into_iter().flatten();
     let groups = rules.flat_map(|rule| rule["apiGroups"].as_array().into_iter().flatten());
@@ -32,7 +32,7 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         Seen::Known(configurations) => {
             for (kind, name) in TRAINERS {
                 let is_there = configurations.iter().any(|one| one["kind"] == kind && meta(one, "name") == name);
-                // here admission is part of the server
+                // this server includes admission
                 if !is_there && !embedded && has_trainjobs(facts) {
                     let message = "not installed: TrainJobs are accepted without checks";
                     found.add(
@@ -84,13 +84,13 @@ pub(super) fn judge(facts: &Facts) -> Findings {
     found
 }
 
-/// Where the operator is, as far as is known.
+/// The operator's namespace, as far as it is known.
 fn operator_namespace(facts: &Facts) -> &str {
     let ours = facts.deployments.items().iter().find(|one| whose(one) == Some("trainyard"));
     ours.map_or("kubeflow-system", |operator| meta(operator, "namespace"))
 }
 
-/// The labels of the namespaces to which Trainer's validation keeps; `None` where it has all.
+/// The labels that select the namespaces of Trainer's validation; `None` if it has no selector.
 fn selected(facts: &Facts) -> Option<String> {
     let (kind, name) = TRAINERS[1];
     let configuration = facts.webhooks.items().iter().find(|one| one["kind"] == kind && meta(one, "name") == name)?;
@@ -101,12 +101,12 @@ fn selected(facts: &Facts) -> Option<String> {
     Some(told.collect::<Vec<_>>().join(","))
 }
 
-/// Whether TrainJobs are a kind there, as far as is known.
+/// Whether the cluster has the kind TrainJob, as far as it is known.
 fn has_trainjobs(facts: &Facts) -> bool {
     !matches!(facts.installed.get("trainjobs.trainer.kubeflow.org"), Some(Seen::Known(None)))
 }
 
-/// Whether webhooks of an operator outside the cluster are left over: one is on the cluster, or nobody answers.
+/// Whether webhooks of an operator outside the cluster are left over: an operator is on the cluster, or no webhook answers.
 fn is_wanted_inside(facts: &Facts) -> bool {
     let is_deployed = facts.deployments.items().iter().any(|one| whose(one) == Some("trainyard"));
     is_deployed || matches!(facts.probe, Seen::Known(Probe::NoAnswer(_)))
@@ -180,7 +180,7 @@ fn judge_one(facts: &Facts, found: &mut Findings, configuration: &Value) {
     }
 }
 
-/// Where a webhook answers.
+/// The address at which a webhook answers.
 fn place(webhook: &Value) -> String {
     let config = &webhook["clientConfig"];
     match config["url"].as_str() {

@@ -11,24 +11,24 @@ use view::state::short_duration;
 
 /// Name of the Lease of Trainer's controllers, upstream's and ours alike.
 const LEASE: &str = "trainer.kubeflow.org";
-/// How much longer than its time a Lease counts: clocks differ.
+/// How many seconds after its time a Lease still counts, because clocks differ.
 const SKEW_SECS: i64 = 60;
 
-/// Whose Deployment it is: `trainyard`, `kubeflow` (upstream's Trainer) or `jobset`; none of these with no replicas.
+/// Whose Deployment it is: `trainyard`, `kubeflow` (upstream's Trainer) or `jobset`; `None` if it is another's or has no replicas.
 pub(crate) fn deployed(deployment: &Value) -> Option<&'static str> {
     if is_idle(deployment) { None } else { whose(deployment) }
 }
 
-/// Whether its spec asks for no replicas.
+/// Whether its spec requests no replicas.
 fn is_idle(deployment: &Value) -> bool {
     deployment["spec"]["replicas"] == 0
 }
 
-/// The same of those without replicas, too.
+/// Whose Deployment it is, with or without replicas.
 pub(super) fn whose(deployment: &Value) -> Option<&'static str> {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten();
     let images: Vec<&str> = containers.map(|container| text(container, "image")).collect();
-    // registries may mirror images under other names, but hardly under other last words
+    // a mirror may rename an image, but will hardly change the last part of its name
     let is = |part: &str| images.iter().any(|image| image.contains(part));
     if is("trainyard") {
         Some("trainyard")
@@ -84,7 +84,7 @@ pub(super) fn judge(facts: &Facts) -> Findings {
         .items()
         .iter()
         .any(|lease| meta(lease, "name").ends_with("jobset.x-k8s.io") && Held::of(lease, facts.now) == Held::Fresh);
-    // wherever it runs, the controller that writes statuses is at work
+    // the controller that writes statuses works, wherever it runs
     let has_worked = facts
         .jobsets
         .items()
@@ -105,7 +105,7 @@ pub(super) fn judge(facts: &Facts) -> Findings {
     found
 }
 
-/// A Deployment of one of these that has no replicas because its spec says so.
+/// A Deployment of one of these owners whose spec requests no replicas.
 fn idle<'a>(facts: &'a Facts, of: &[&str]) -> Option<&'a Value> {
     let mut all = facts.deployments.items().iter().filter(|one| is_idle(one));
     all.find(|one| whose(one).is_some_and(|whose| of.contains(&whose)))
@@ -151,7 +151,7 @@ fn ready(found: &mut Findings, deployment: &Value) {
     }
 }
 
-/// Two that work on the same kinds.
+/// Reports two controllers that work on the same kinds.
 fn rivals(found: &mut Findings, ours: &[&Value], theirs: &[&Value]) {
     let all: Vec<&Value> = ours.iter().chain(theirs).copied().filter(|one| !keeps_to_one(one)).collect();
     let [first, others @ ..] = all.as_slice() else { return };
@@ -178,7 +178,7 @@ fn rivals(found: &mut Findings, ours: &[&Value], theirs: &[&Value]) {
     }
 }
 
-/// Whether an operator of ours has the TrainJobs of one namespace alone.
+/// Whether our operator watches the TrainJobs of only one namespace.
 pub(super) fn keeps_to_one(deployment: &Value) -> bool {
     let args = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
     args.into_iter().flatten().filter_map(Value::as_str).any(|arg| arg.starts_with("--watch-namespace"))
@@ -191,9 +191,9 @@ fn replica() -> Remedy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Fresh,
-    /// For so many seconds nobody has renewed it.
+    /// Not renewed for so many seconds.
     Late(i64),
-    /// It was given back, or never taken.
+    /// Released, or never taken.
     Free,
 }
 

@@ -10,11 +10,11 @@ use serde_json::Value;
 
 /// The oldest Kubernetes that Trainer 2.3 supports: 1.31.
 const OLDEST: (u64, u64) = (1, 31);
-/// Fields that are named of a kind that lacks more.
+/// How many missing fields of a kind are named.
 const FIELDS_MAX: usize = 8;
 /// Kinds that only searches and gangs need.
 const OPTIONAL: [(&str, &str); 4] = [
-    // a cluster without MPIJobs needs no kind for them
+    // a cluster without MPIJobs does not need their kind
     ("mpijobs.kubeflow.org", ""),
     ("optimizationjobs.trainer.kubeflow.org", "OptimizationJobs cannot be made"),
     ("podgroups.scheduling.x-k8s.io", ""),
@@ -42,7 +42,7 @@ pub(super) fn versions(facts: &Facts) -> Findings {
             Remedy::run("trainyard down && trainyard up --detach"),
         ),
         Some(_) => found.ok(object, format!("trainyard {ours}, as Kubernetes {told}")),
-        // providers add to the number: 31+
+        // providers append to the number: 31+
         None => match number(version) {
             Some(number) if number < OLDEST => found.add(
                 ErrorCode::ServerVersion,
@@ -84,7 +84,7 @@ pub(super) fn kinds(facts: &Facts) -> Findings {
 fn missing(facts: &Facts, found: &mut Findings, object: String, name: &str) {
     let optional = OPTIONAL.iter().find(|(optional, _)| *optional == name);
     match optional {
-        // runtimes ask for gangs, so the finding about a runtime reports their want
+        // runtimes that use gangs report the missing kind
         Some((_, "")) => {}
         Some((_, without)) => found.add(
             ErrorCode::KindMissing,
@@ -115,7 +115,7 @@ fn kind(found: &mut Findings, object: String, ours: &Value, theirs: &Value) {
         versions.filter(|v| v["served"] == true).filter_map(|v| v["name"].as_str()).map(str::to_owned).collect()
     };
     let (want, have) = (served(ours), served(theirs));
-    // the day: an age would differ at each look
+    // the date, because an age would differ each time
     let day = meta(theirs, "creationTimestamp").get(..10).unwrap_or("some day");
     let before = found.all.len();
     for version in &want {

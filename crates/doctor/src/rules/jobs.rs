@@ -1,4 +1,4 @@
-//! Runtimes that jobs name and that do not exist, and jobs of all kinds, JobSets and pods that stand still.
+//! Runtimes that jobs name but that do not exist; jobs of all kinds, JobSets and pods that make no progress.
 
 use super::{KUEUE_QUEUE, deployed, install, some};
 use crate::facts::{Facts, Seen};
@@ -16,13 +16,13 @@ use view::job::is_finished;
 use view::state::{Attempts, Phase, condition, short_duration, why_pending};
 use view::trials::PARENT;
 
-/// How many reasons, names or finalizers are told of one object.
+/// How many reasons, names or finalizers of one object are reported.
 const TOLD_MAX: usize = 3;
-/// What MPIJobs name as their manager when the operator has them.
+/// The manager that MPIJobs name when the operator handles them.
 const MANAGED_BY_MPI: &str = "kubeflow.org/mpi-operator";
-/// What JobSets name as their manager when JobSet's own controller has them.
+/// The manager that JobSets name when JobSet's own controller handles them.
 const MANAGED_BY_JOBSET: &str = "jobset.sigs.k8s.io/jobset-controller";
-/// The kinds by which gangs are scheduled, with the member of a runtime's `podGroupPolicy` that asks for one.
+/// The kinds that schedule gangs, each with the member of a runtime's `podGroupPolicy` that requests it.
 const GANGS: [(&str, &str); 2] =
     [("coscheduling", "podgroups.scheduling.x-k8s.io"), ("volcano", "podgroups.scheduling.volcano.sh")];
 
@@ -31,7 +31,7 @@ fn named(kind: &str, object: &Value) -> String {
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
 }
 
-/// The flags that name the server and the namespace of an object. A namespace that was given once is not given twice.
+/// The flags that name the server and an object's namespace. A namespace that the user has given is not repeated.
 fn flags(facts: &Facts, object: &Value) -> String {
     match &facts.only {
         Some(_) => facts.flags.clone(),
@@ -39,12 +39,12 @@ fn flags(facts: &Facts, object: &Value) -> String {
     }
 }
 
-/// The command that tells more of a TrainJob.
+/// The command that shows more about a TrainJob.
 fn describe(facts: &Facts, job: &Value) -> Remedy {
     Remedy::run(format!("trainyard describe {}{}", meta(job, "name"), flags(facts, job)))
 }
 
-/// The command that says why a job of another kind waits.
+/// The command that explains why a job of another kind waits.
 fn explain(facts: &Facts, kind: &str, job: &Value) -> Remedy {
     Remedy::run(format!("trainyard explain {kind}/{}{}", meta(job, "name"), flags(facts, job)))
 }
@@ -75,7 +75,7 @@ pub(super) fn runtimes(facts: &Facts) -> Findings {
                 facts.runtimes.known().is_none() || namespaced.contains(&(meta(job, "namespace"), name))
             }
             "ClusterTrainingRuntime" | "" => facts.cluster_runtimes.known().is_none() || clusters.contains(name),
-            // a runtime of somebody else's
+            // a kind of runtime that is not Trainer's
             _ => true,
         };
         if is_there {
@@ -180,7 +180,7 @@ pub(super) fn jobs(facts: &Facts) -> Findings {
     found
 }
 
-/// `3 TrainJobs (1 not ended), 1 MPIJob`: of kinds beside TrainJobs only where there are some.
+/// `3 TrainJobs (1 not ended), 1 MPIJob`; kinds other than TrainJobs appear only if there are some.
 fn counted(facts: &Facts) -> String {
     let kinds = JobKind::ALL.into_iter().zip([&facts.trainjobs, &facts.mpijobs, &facts.searches]);
     let counts = kinds.filter(|(kind, jobs)| *kind == JobKind::Train || !jobs.items().is_empty());
@@ -251,20 +251,20 @@ fn search(facts: &Facts, found: &mut Findings, search: &Value) {
     found.add(ErrorCode::JobStandsStill, Severity::Error, named("OptimizationJob", search), message, remedy);
 }
 
-/// Seconds since a time, once they are more than our patience.
+/// Seconds since a time, if they exceed the patience.
 fn long_since(facts: &Facts, time: &str) -> Option<i64> {
     let since: Timestamp = time.parse().ok()?;
     let elapsed = facts.now.duration_since(since);
     (elapsed > facts.patience).then_some(elapsed.as_secs())
 }
 
-/// Tells of what is being deleted for too long; whether it is being deleted at all.
+/// Reports an object whose deletion takes too long. Returns whether it is being deleted at all.
 fn deleting(facts: &Facts, found: &mut Findings, kind: &str, object: &Value) -> bool {
     let since = meta(object, "deletionTimestamp");
     if since.is_empty() {
         return false;
     }
-    // a pod's time is when its grace ends
+    // the deletion time of a pod is the end of its grace period
     let Some(secs) = long_since(facts, since) else { return true };
     let finalizers: Vec<String> = object["metadata"]["finalizers"]
         .as_array()
@@ -301,7 +301,7 @@ fn trainjob(facts: &Facts, found: &mut Findings, job: &Value) {
         return;
     }
     let Some(secs) = long_since(facts, meta(job, "creationTimestamp")) else { return };
-    // a JobSet that cannot be seen may be there
+    // a JobSet may exist unseen
     if facts.jobsets.known().is_none() || jobset_of(facts, job).is_some() {
         return;
     }
@@ -317,7 +317,7 @@ fn trainjob(facts: &Facts, found: &mut Findings, job: &Value) {
     found.add(ErrorCode::JobStandsStill, Severity::Error, named("TrainJob", job), message, remedy);
 }
 
-/// What to do about a TrainJob without children when no event says why.
+/// The remedy for a TrainJob without children, if no event gives a reason.
 fn at_work(facts: &Facts, job: &Value) -> Remedy {
     let is_there = facts.deployments.items().iter().any(|one| deployed(one).is_some_and(|whose| whose != "jobset"));
     if is_there || facts.embedded().is_some() { describe(facts, job) } else { install(facts) }
@@ -334,7 +334,7 @@ fn warning(facts: &Facts, kind: &str, object: &Value) -> Option<String> {
     Some(format!("{}: {}", text(newest, "reason"), text(newest, "message").trim()))
 }
 
-/// What `explain` says of a job that waits, and the first command that it proposes; `None` where it knows of nothing.
+/// The reason that `explain` gives for a waiting job, and its first command; `None` if it finds none.
 fn diagnosed(facts: &Facts, job: &Value, jobset: &Value, jobs: &[&Value], pods: &[&Value]) -> Option<(String, Remedy)> {
     let namespace = meta(job, "namespace");
     let events = facts.events.items().iter().filter(|event| meta(event, "namespace") == namespace);
@@ -356,7 +356,7 @@ fn diagnosed(facts: &Facts, job: &Value, jobset: &Value, jobs: &[&Value], pods: 
     remedy.map(|(text, command)| (format!("{} ({})", told.why, told.reason.as_str()), Remedy::why(text, command)))
 }
 
-/// What is said of a pod that nobody looks at.
+/// The message about a pod that no scheduler handles.
 fn unscheduled(pod: &Value) -> Option<String> {
     let is_pending = text(&pod["status"], "phase") == "Pending" && text(&pod["spec"], "nodeName").is_empty();
     is_pending.then(|| "on no node, and no event says why: check that a scheduler is running".to_owned())
@@ -388,7 +388,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
                 let message = "is suspended, though its TrainJob is not: its controller does not follow";
                 found.add(ErrorCode::JobStandsStill, Severity::Error, object, message, describe(facts, jobset));
             }
-            // the user who suspended the TrainJob knows
+            // the user who suspended the TrainJob knows it
             (_, false) => {}
         }
         return;
@@ -415,7 +415,7 @@ fn jobset(facts: &Facts, found: &mut Findings, jobset: &Value, pods: &[&Value]) 
         );
         return;
     }
-    // a quota, a missing service account: Jobs that get no pods say why
+    // Jobs without pods explain it themselves: a quota, a missing service account
     let refused: BTreeSet<String> = jobs
         .iter()
         .filter(|job| job["status"]["active"].as_i64().unwrap_or(0) < job["spec"]["parallelism"].as_i64().unwrap_or(1))

@@ -1,4 +1,4 @@
-//! From facts to findings: pure, and in the same order each time.
+//! Turns facts into findings. The code is pure, and the order of the findings never changes.
 
 mod admission;
 mod controllers;
@@ -17,13 +17,13 @@ use serde_json::Value;
 
 pub(super) use controllers::deployed;
 
-/// Where JobSet is to be had.
+/// Where to get JobSet.
 const JOBSET: &str = "install JobSet 0.12 or newer: https://jobset.sigs.k8s.io/docs/installation";
-/// Label of a Kueue queue: what it takes in stays suspended until it is admitted.
+/// Label of a Kueue queue: a job in the queue stays suspended until Kueue admits it.
 const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// What brings all objects of the operator into their place, also where somebody else has written into them: by the release of
-/// Helm that has it, or by the manifests.
+/// The command that restores all objects of the operator, even those that another client has changed: through the Helm release that owns
+/// them, or from the manifests.
 fn install(facts: &Facts) -> Remedy {
     let operator = facts.deployments.items().iter().find(|one| controllers::whose(one) == Some("trainyard"));
     let namespace = operator.map_or("", |operator| meta(operator, "namespace"));

@@ -6,7 +6,7 @@ use api::node::{Enforced, LIMITS, Limited};
 use api::object::{annotation, meta};
 use client::codes::ErrorCode;
 
-/// Limits that the kernel does not enforce: a job may use more than it was given, for a moment or for ever.
+/// Reports limits that the kernel does not enforce: a job may exceed them, for a moment or for ever.
 pub(super) fn limits(facts: &Facts) -> Findings {
     let mut found = Findings::new("nodes");
     if facts.embedded().is_none() {

@@ -7,7 +7,7 @@ use api::shell::quoted;
 use client::codes::ErrorCode;
 use std::collections::BTreeMap;
 
-/// How many missing rights are told one by one.
+/// How many missing rights are listed one by one.
 const TOLD_MAX: usize = 4;
 /// The namespace in the manifests.
 const OPERATOR_NAMESPACE: &str = "kubeflow-system";
@@ -19,7 +19,7 @@ pub(super) fn judge(facts: &Facts) -> Findings {
     found
 }
 
-/// The verbs that are missing, by what they are for.
+/// The missing verbs, by what needs them.
 fn by_target<'a>(missing: impl IntoIterator<Item = &'a Right>) -> BTreeMap<(String, String), Vec<&'a Right>> {
     let mut targets: BTreeMap<(String, String), Vec<&Right>> = BTreeMap::new();
     for right in missing {
@@ -66,7 +66,7 @@ fn own(facts: &Facts, found: &mut Findings) {
     );
 }
 
-/// The commands by which an administrator gives somebody these rights, and no others: one role for each set of verbs.
+/// The commands by which an administrator grants exactly these rights: one role per set of verbs.
 fn grant<'a>(user: &str, missing: impl Iterator<Item = &'a Right>) -> Remedy {
     let mut roles: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for ((target, namespace), rights) in by_target(missing) {
@@ -96,7 +96,7 @@ fn grant<'a>(user: &str, missing: impl Iterator<Item = &'a Right>) -> Remedy {
 fn operator(facts: &Facts, found: &mut Findings) {
     let account = match &facts.account {
         Seen::Known(Some(account)) => account,
-        // the rules of controllers report whether there should be one
+        // the rules of controllers report whether a Deployment is missing
         Seen::Known(None) => return,
         Seen::Unknown(_) if facts.embedded().is_some() => return,
         Seen::Unknown(why) => {
@@ -131,10 +131,10 @@ fn operator(facts: &Facts, found: &mut Findings) {
     found.add(ErrorCode::OperatorRightsMissing, severity, object, message, rbac(facts, &account.namespace));
 }
 
-/// What brings the operator's roles and bindings.
+/// The command that installs the operator's roles and bindings.
 fn rbac(facts: &Facts, namespace: &str) -> Remedy {
     let whole = install(facts);
-    // a release has its own roles, and so has an operator of one namespace
+    // a release has its own roles, and so does an operator of one namespace
     if !whole.command.ends_with("manifests/overlays/manager") {
         return whole;
     }

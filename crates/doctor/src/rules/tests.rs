@@ -1,4 +1,4 @@
-//! Cases as data: what a cluster looks like, and what is found. Each begins with a cluster on which all is well.
+//! Cases as data: a state of a cluster, and the findings about it. Each case begins with a healthy cluster.
 
 use super::judge;
 use crate::facts::{Account, Facts, Probe, Right, Seen};
@@ -65,7 +65,7 @@ fn event(kind: &str, name: &str, reason: &str, message: &str) -> Value {
         "involvedObject": {"kind": kind, "name": name}})
 }
 
-/// A cluster on which all is well, with one job that runs.
+/// A healthy cluster with one running job.
 fn well() -> Facts {
     let names = ["trainjobs.trainer.kubeflow.org", "jobsets.jobset.x-k8s.io"];
     let expected: Vec<Value> = names.iter().map(|name| definition(name, "v1", &["a", "b"])).collect();
@@ -169,7 +169,7 @@ fn mpijobs_and_searches_that_stand_still_are_told() {
         assert!(line.starts_with(begin), "{line}");
     }
     assert!(told[0].contains("trainyard explain mpijob/pi") && told[2].contains("explain optimizationjob/search"));
-    // with a trial it goes on
+    // a search with a trial makes progress
     let mut trial = made("TrainJob", "search-trial-0");
     trial["metadata"]["labels"] = json!({view::trials::PARENT: "search"});
     trial["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
@@ -191,7 +191,7 @@ fn first(seen: &mut Seen<Vec<Value>>) -> &mut Value {
     }
 }
 
-/// All that is not well, one a line.
+/// All findings that report a problem, one per line.
 fn told(facts: &Facts) -> Vec<String> {
     let ill = judge(facts).into_iter().filter(|finding| finding.severity != Severity::Ok);
     ill.map(|f| format!("{} {} {}: {} | {}", f.severity.as_str(), f.check, f.object, f.message, f.remedy)).collect()
@@ -203,7 +203,7 @@ fn all_is_well() {
     assert!(judge(&well()).iter().all(|finding| finding.remedy.is_none()));
 }
 
-/// What is done to the cluster, and what one finding must begin with and contain.
+/// A change to the cluster, and how one finding must begin and what it must contain.
 type Case = (fn(&mut Facts), &'static str, &'static str);
 
 #[test]

@@ -9,20 +9,20 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The first pause before a lost connection is tried again; it doubles up to [`Reach::AGAIN_MAX`].
+/// The pause before the first retry of a lost connection; it doubles up to [`Reach::AGAIN_MAX`].
 pub const AGAIN: Duration = Duration::from_millis(500);
 
-/// A tunnel that was opened.
+/// A tunnel that is open.
 pub struct Tunnel<H> {
     /// The port of the machine's loopback that leads to the API server.
     pub port: u16,
-    /// What the provider holds of the connection.
+    /// The provider's handle of the connection.
     pub held: H,
     /// Carries the tunnel until it ends; dropping it closes the connection.
     pub carried: BoxFuture<'static, ()>,
 }
 
-/// A connection that is kept; it is closed when this goes.
+/// A connection that is kept open; dropping this closes it.
 pub struct Link<H> {
     pub port: u16,
     pub held: H,
@@ -37,7 +37,7 @@ impl<H> Link<H> {
 }
 
 impl<R: Reach> Keeper<R> {
-    /// Keeps a tunnel until it ends. Then the machine is brought up again, unless somebody has closed or replaced its link.
+    /// Keeps a tunnel until it ends. Then the machine is brought up again, unless its link was closed or replaced.
     pub(super) fn link(self: &Arc<Self>, record: &R::Record, tunnel: Tunnel<R::Held>) -> Link<R::Held> {
         let Tunnel { port, held, carried } = tunnel;
         let (ended, id) = (CancellationToken::new(), R::id(record));
@@ -49,13 +49,13 @@ impl<R: Reach> Keeper<R> {
             over.cancel();
             keeper.attention.look_at(&node);
             tracing::warn!(machine = id, "the connection to a machine is lost; its pods go on");
-            // a task of its own: the new link ends this one
+            // in its own task, because the new link ends this one
             tokio::spawn(async move { keeper.up_again(&token, &id).await });
         });
         Link { port, held, ended, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Tries until the machine is up, or its lost link is closed or replaced.
+    /// Tries until the machine is up, or until its lost link is closed or replaced.
     async fn up_again(self: &Arc<Self>, token: &str, id: &str) {
         let mut pause = AGAIN;
         loop {
@@ -64,7 +64,7 @@ impl<R: Reach> Keeper<R> {
             if locked(&self.machine(token).link).as_ref().is_none_or(|link| !link.ended()) {
                 return;
             }
-            // boxed: it keeps the next link in turn
+            // boxed, because it keeps the next link in turn
             let up: BoxFuture<'_, Result<Found, Failure>> = self.up(token).boxed();
             match up.await {
                 Ok(_) => return,

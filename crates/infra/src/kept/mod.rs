@@ -1,8 +1,8 @@
-//! What providers share whose machines are reached through a shell: hosts by SSH, pods by the API server of their cluster.
+//! The common part of providers whose machines are reached through a shell: hosts by SSH, pods by the API server of their cluster.
 //!
-//! A [`Keeper`] does one call at a time for each machine. It reads and writes the machine's record, brings the program and the agent there,
-//! and holds a connection through which the agent reaches the API server. A connection that ends is made again with a backoff. [`Reach`] says
-//! what differs: where a machine is, how a script runs there, how it is made and removed.
+//! A [`Keeper`] makes one call at a time for each machine. It reads and writes the machine's record, brings the program and the agent
+//! there, and holds a connection through which the agent reaches the API server. It replaces a connection that ends, with a backoff.
+//! [`Reach`] holds the differences: where a machine is, how a script runs there, how it is made and removed.
 
 mod link;
 mod reach;
@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long it may take to end what runs on a machine, and to bring the program there.
+/// How long it may take to end all processes of a machine, and to bring the program there.
 pub const ENDING: Duration = Duration::from_secs(90);
 const UPLOAD: Duration = Duration::from_secs(900);
 
@@ -41,12 +41,12 @@ pub struct Keeper<R: Reach> {
     machines: Mutex<BTreeMap<String, Arc<Machine<R>>>>,
 }
 
-/// What is known of a machine while this process lives.
+/// Facts about a machine that are kept as long as this process lives.
 pub struct Machine<R: Reach> {
     /// One call at a time.
     pub turn: tokio::sync::Mutex<()>,
     making: Making,
-    /// What looks at it and brings it up, which may copy the program anew.
+    /// The task that checks it and brings it up; it may have to copy the program again.
     coming_up: Making<Found>,
     link: Mutex<Option<Link<R::Held>>>,
     pub memory: R::Memory,
@@ -64,7 +64,7 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<R: Reach> Machine<R> {
-    /// The connection that is open: its port on the machine, and what the provider holds of it.
+    /// The open connection: its port on the machine, and the provider's handle.
     pub fn linked(&self) -> Option<(u16, R::Held)> {
         let link = locked(&self.link);
         link.as_ref().filter(|link| !link.ended()).map(|link| (link.port, link.held.clone()))
@@ -75,7 +75,7 @@ impl<R: Reach> Machine<R> {
         *locked(&self.link) = None;
     }
 
-    /// Closes the connection if it is one of these.
+    /// Closes the connection if `is_meant` holds for the provider's handle.
     pub fn unlink_if(&self, is_meant: impl FnOnce(&R::Held) -> bool) {
         let mut link = locked(&self.link);
         if link.as_ref().is_some_and(|link| is_meant(&link.held)) {
@@ -85,7 +85,7 @@ impl<R: Reach> Machine<R> {
 }
 
 impl<R: Reach> Keeper<R> {
-    /// `folder` is for records, `program` runs on the machines too.
+    /// `folder` holds the records; `program` runs on the machines too.
     pub fn new(reach: R, folder: PathBuf, program: PathBuf, attention: Attention, access: Arc<dyn Access>) -> Self {
         let (records, program) = (Records::new(folder), Program::new(program));
         Self { reach, records, program, access, attention, machines: Mutex::default() }
@@ -95,7 +95,7 @@ impl<R: Reach> Keeper<R> {
         locked(&self.machines).entry(token.to_owned()).or_default().clone()
     }
 
-    /// Forgets a machine of which nothing is left.
+    /// Forgets a machine that is completely gone.
     fn forget_if_over(&self, record: &R::Record) {
         if record.is_over() {
             locked(&self.machines).remove(&record.who().token);
@@ -108,7 +108,7 @@ impl<R: Reach> Keeper<R> {
         self.made(request.clone()).await
     }
 
-    /// Makes a machine; several callers wait for one making.
+    /// Makes a machine; several callers share one making.
     async fn made(self: &Arc<Self>, request: Request) -> Result<Seen, Failure> {
         let machine = self.machine(&request.token);
         let (keeper, its) = (self.clone(), machine.clone());
@@ -119,14 +119,14 @@ impl<R: Reach> Keeper<R> {
         machine.making.join(work).await
     }
 
-    /// As [`Self::up`], which goes on where the caller is cut: copying the program anew may take longer than a call.
+    /// Like [`Self::up`], but goes on if its caller is cut off: copying the program again may take longer than a call.
     async fn observe(self: &Arc<Self>, token: &str) -> Result<Found, Failure> {
         let (keeper, token) = (self.clone(), token.to_owned());
         let machine = self.machine(&token);
         machine.coming_up.join(|| async move { keeper.up(&token).await }).await
     }
 
-    /// The machine as it is; one that is to run has its agent and its connection then.
+    /// The state of the machine. One that must run has its agent and its connection afterwards.
     pub async fn up(self: &Arc<Self>, token: &str) -> Result<Found, Failure> {
         let machine = self.machine(token);
         let _turn = machine.turn.lock().await;
@@ -184,7 +184,7 @@ impl<R: Reach> Keeper<R> {
         Ok(found)
     }
 
-    /// Sees to it that program, tunnel and agent are there, and keeps the connection.
+    /// Makes sure that program, tunnel and agent are there, and keeps the connection.
     pub async fn bring(
         self: &Arc<Self>,
         machine: &Arc<Machine<R>>,
@@ -196,7 +196,7 @@ impl<R: Reach> Keeper<R> {
         self.upload(&line, record, &said, R::ADOPTS).await?;
         let entered = line.call("enter", &[("token", &record.who().token)], None, R::QUICK).await?;
         let dir = first(&said, "dir");
-        // the old port where it can be had: pods know it
+        // the old port if possible, because pods know it
         let port = first(&entered, "port").parse().ok();
         let tunnel = R::tunnel(self, spot, port, dir).await?;
         self.note(record, first(&said, "address"), dir);
@@ -206,7 +206,7 @@ impl<R: Reach> Keeper<R> {
         Ok(record.who().seen(R::id(record), State::Running))
     }
 
-    /// Notes where the machine is, by what it says of itself.
+    /// Records where the machine is, according to the machine.
     pub fn note(&self, record: &mut R::Record, address: &str, dir: &str) {
         let home = format!("{dir}/home");
         let who = record.who_mut();
@@ -219,7 +219,7 @@ impl<R: Reach> Keeper<R> {
         }
     }
 
-    /// Brings the program, unless the machine has it; `adopts`: it may come with the machine's image.
+    /// Copies the program, unless the machine has it; `adopts`: it may come with the machine's image.
     pub async fn upload(&self, line: &R::Line, record: &R::Record, said: &Said, adopts: bool) -> Result<(), Fault> {
         let (sha256, size) = self.program.digest().await?;
         if first(said, "sha256") == sha256 {

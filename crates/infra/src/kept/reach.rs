@@ -1,4 +1,4 @@
-//! What differs between providers of a [`Keeper`].
+//! The differences between providers of a [`Keeper`].
 
 use super::{Keeper, Kept, Machine, Tunnel};
 use crate::fault::Fault;
@@ -13,7 +13,7 @@ pub trait Line: Clone + Send + Sync + 'static {
     /// Calls a function with these variables; `payload` is its input.
     ///
     /// # Errors
-    /// What the machine says, or `Broken`.
+    /// The machine's fault, or `Broken`.
     fn call(
         &self,
         function: &str,
@@ -23,23 +23,23 @@ pub trait Line: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Said, Fault>> + Send;
 }
 
-/// How a machine is found.
+/// The state in which a machine is found.
 pub enum Stands<R: Reach> {
-    /// It is to run, and is connected: the port of the tunnel.
+    /// It must run, and is connected: the port of the tunnel.
     Linked(R::Line, u16),
-    /// It is to run, and is to be connected.
+    /// It must run, and is not connected yet.
     Runs(R::Spot),
-    /// It has ended, does not run yet, or is not to run.
+    /// It has ended, does not run yet, or must not run.
     Otherwise(Found),
 }
 
-/// What is to be done to start a stopped machine.
+/// How to start a stopped machine.
 pub enum Next {
     /// It cannot be started.
     Ended(Ended),
-    /// It has to be made again.
+    /// It must be made again.
     Make(Box<Request>),
-    /// It is there.
+    /// It exists.
     Up,
 }
 
@@ -58,53 +58,53 @@ pub trait Reach: Sized + Send + Sync + 'static {
 
     type Record: Kept;
     type Line: Line;
-    /// Where a machine runs that is to be connected.
+    /// The place of a running machine that must be connected.
     type Spot: Send;
-    /// What is held of an open connection.
+    /// The handle of an open connection.
     type Held: Clone + Send + Sync;
-    /// What else is known of a machine while this process lives.
+    /// Other facts about a machine that are kept as long as this process lives.
     type Memory: Default + Send + Sync;
 
-    /// What the provider calls the machine of a record.
+    /// The provider's name for the machine of a record.
     fn id(record: &Self::Record) -> String;
 
     /// Why a machine without a record has ended.
     fn over() -> Ended;
 
-    /// The way to run scripts there.
+    /// Runs scripts on the machine.
     fn line(spot: &Self::Spot) -> Self::Line;
 
-    /// Variables that the start of the agent has beside the common ones.
+    /// Additional variables for the start of the agent.
     fn of_agent(record: &Self::Record) -> Vec<(&'static str, String)>;
 
-    /// Notes what must be durable before the machine is made.
+    /// Records everything that must be durable before the machine is made.
     ///
     /// # Errors
     /// It cannot be made.
     fn note(keeper: &Keeper<Self>, request: &Request) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Makes the machine, or finds it made.
+    /// Makes the machine, or finds it if it exists.
     fn make(
         keeper: &Arc<Keeper<Self>>,
         machine: &Arc<Machine<Self>>,
         request: Request,
     ) -> impl Future<Output = Result<Seen, Failure>> + Send;
 
-    /// Looks where the machine is. One that is to stop or to go is stopped or removed.
+    /// Finds the machine. If it must stop or go, it is stopped or removed.
     fn find(
         keeper: &Arc<Keeper<Self>>,
         machine: &Arc<Machine<Self>>,
         record: &mut Self::Record,
     ) -> impl Future<Output = Result<Stands<Self>, Failure>> + Send;
 
-    /// What the machine says of itself: `dir`, `address`, `sha256`. It has our claim then.
+    /// The machine's facts about itself: `dir`, `address`, `sha256`. The machine then has our claim.
     fn look(
         keeper: &Keeper<Self>,
         record: &Self::Record,
         spot: &mut Self::Spot,
     ) -> impl Future<Output = Result<Said, Fault>> + Send;
 
-    /// Opens a tunnel from the machine's loopback to the API server: at this port where it can be had.
+    /// Opens a tunnel from the machine's loopback to the API server, at this port if possible.
     fn tunnel(
         keeper: &Keeper<Self>,
         spot: Self::Spot,
@@ -112,7 +112,7 @@ pub trait Reach: Sized + Send + Sync + 'static {
         dir: &str,
     ) -> impl Future<Output = Result<Tunnel<Self::Held>, Fault>> + Send;
 
-    /// Stops the machine; a wish of a lower generation comes too late.
+    /// Stops the machine; a request of a lower generation comes too late.
     fn stop(
         keeper: &Arc<Keeper<Self>>,
         machine: &Arc<Machine<Self>>,
@@ -120,7 +120,7 @@ pub trait Reach: Sized + Send + Sync + 'static {
         generation: i64,
     ) -> impl Future<Output = Result<Found, Failure>> + Send;
 
-    /// Notes that a stopped machine is to run.
+    /// Records that a stopped machine must run.
     fn aim(
         keeper: &Arc<Keeper<Self>>,
         machine: &Arc<Machine<Self>>,
@@ -128,7 +128,7 @@ pub trait Reach: Sized + Send + Sync + 'static {
         generation: i64,
     ) -> impl Future<Output = Result<Next, Failure>> + Send;
 
-    /// Removes all that is left of the machine that the handle means.
+    /// Removes all that is left of the machine of this handle.
     fn remove(
         keeper: &Arc<Keeper<Self>>,
         machine: &Arc<Machine<Self>>,
@@ -140,6 +140,6 @@ pub trait Reach: Sized + Send + Sync + 'static {
     fn remove_unrecorded(keeper: &Keeper<Self>, handle: &Handle)
     -> impl Future<Output = Result<Found, Failure>> + Send;
 
-    /// All machines of ours. Places that do not answer are left out.
+    /// All our machines. Places that do not answer are skipped.
     fn owned(keeper: &Arc<Keeper<Self>>) -> impl Future<Output = Result<Vec<Seen>, Failure>> + Send;
 }

@@ -1,4 +1,4 @@
-//! What is remembered here of machines, a file each, in a folder of its owner alone. A record is durable before anything is begun.
+//! The local records of machines: one file each, in a folder for its owner alone. A record is durable before any action begins.
 
 use crate::access::Identity;
 use managed::provider::{Failure, Fate, Request, Seen, State};
@@ -39,7 +39,7 @@ impl Who {
         Identity { token, node, labels: self.labels.clone(), taints: self.taints.clone() }
     }
 
-    /// The machine, by what its provider calls it.
+    /// The machine, by the provider's name for it.
     pub fn seen(&self, id: String, state: State) -> Seen {
         Seen {
             token: self.token.clone(),
@@ -58,7 +58,7 @@ pub trait Kept: Serialize + DeserializeOwned + Send + Sync + 'static {
 
     fn who_mut(&mut self) -> &mut Who;
 
-    /// Whether nothing of the machine is anywhere: then nothing is to be remembered.
+    /// Whether nothing of the machine is left anywhere: then its record can go.
     fn is_over(&self) -> bool;
 }
 
@@ -104,7 +104,7 @@ impl<R: Kept> Records<R> {
         paths.map(|path| read(&path)).filter_map(Result::transpose).collect()
     }
 
-    /// Durable once it returns. A record that is over is removed.
+    /// Durable once it returns. Removes the file of a record that is over.
     pub fn write(&self, record: &R) -> Result<(), Failure> {
         let path = self.path(&record.who().token);
         let fresh = path.with_extension("new");

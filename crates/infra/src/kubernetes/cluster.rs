@@ -1,4 +1,4 @@
-//! A cluster by its context of the kubeconfig, and what its API server's refusals mean.
+//! A cluster by its context of the kubeconfig, and the meaning of its API server's refusals.
 
 use crate::fault::Fault;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// A cluster that can be asked.
+/// A cluster that can be reached.
 #[derive(Clone)]
 pub struct Cluster {
     pub client: Client,
@@ -26,19 +26,19 @@ impl Cluster {
         Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Event>(&()))
     }
 
-    /// Pods, as they come: a reader of all that a typed one may hold costs the binary a megabyte.
+    /// Pods as the API sends them: a parser for complete typed pods would add a megabyte to the binary.
     pub fn pods(&self, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&()))
     }
 }
 
-/// The kubeconfig of this file; without one, of `KUBECONFIG`, else of the home directory.
+/// The kubeconfig from this file; without one, from `KUBECONFIG`, else from the home directory.
 pub fn kubeconfig(path: Option<&Path>) -> Result<Kubeconfig, Fault> {
     let read = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     read.map_err(|error| Fault::Refused(format!("the kubeconfig cannot be read: {}", api::error_chain(&error))))
 }
 
-/// The cluster of a context; of the current one where none is named.
+/// The cluster of a context; of the current one if none is named.
 pub async fn connect(kubeconfig: Kubeconfig, context: &str) -> Result<Cluster, Fault> {
     let name = match context {
         "" => kubeconfig.current_context.clone().unwrap_or_default(),
@@ -60,7 +60,7 @@ pub async fn connect(kubeconfig: Kubeconfig, context: &str) -> Result<Cluster, F
     Ok(Cluster { client, context: name, namespace })
 }
 
-/// What a refusal of the API server means for a call that was to do `what`.
+/// The failure of a call that the API server refused; `what` names the action.
 pub fn fault(what: &str, error: &kube::Error) -> Fault {
     let kube::Error::Api(status) = error else {
         return Fault::Unreachable(format!("its API server does not answer: {}", api::error_chain(error)));

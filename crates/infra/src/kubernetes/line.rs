@@ -1,4 +1,4 @@
-//! Commands in the pod of a machine, over the cluster's API server.
+//! Runs commands in the pod of a machine, through the cluster's API server.
 
 use super::pod::CONTAINER;
 use crate::access::Duplex;
@@ -15,13 +15,13 @@ use std::time::Duration;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-/// How long the first line of a relay may be.
+/// Most bytes in the first line of a relay.
 const RELAY_LINE_MAX: usize = 200;
-/// Bytes that may wait to be sent.
+/// Most bytes that may wait to be sent.
 const WAITING_BYTES: usize = 1 << 18;
 /// How long a command may take to begin.
 const BEGIN_MAX: Duration = Duration::from_secs(20);
-/// The first word of what a relay says.
+/// The first word of a relay's output.
 const RELAY: &str = "trainyard-relay";
 
 /// Runs commands in a pod.
@@ -31,7 +31,7 @@ pub struct Line {
     pub pod: String,
 }
 
-/// The exit code of a command; `None` where it has none, as the connection broke.
+/// The exit code of a command; `None` if it has none, because the connection broke.
 fn code(status: Option<Status>) -> Result<Option<i32>, String> {
     let Some(status) = status else { return Ok(None) };
     if status.status.as_deref() == Some("Success") {
@@ -57,8 +57,7 @@ impl Line {
         begun.map_err(|error| Fault::Broken(format!("no command runs in the pod: {}", api::error_chain(&error))))
     }
 
-    /// Makes a port of the machine's loopback lead to the end that is returned: this port where it can be had. The relay ends with
-    /// its process.
+    /// Makes a port of the machine's loopback lead to the returned end; this port if possible. The relay ends with its process.
     pub async fn relay(&self, program: &str, port: u16) -> Result<(Box<dyn Duplex>, AttachedProcess, u16), Fault> {
         let command = [program, "relay", &port.to_string()].map(str::to_owned).to_vec();
         let mut process = self.begin(command, false).await?;
@@ -98,7 +97,7 @@ impl crate::kept::Line for Line {
                 }
                 stdin.flush().await
             };
-            // a command that refuses does not read all of its input: the exit code tells
+            // a command that refuses does not read all of its input: its exit code says why
             let _ = sent.await;
             Some(stdin) // it stays open: older servers end the connection with it
         };
@@ -116,7 +115,7 @@ impl crate::kept::Line for Line {
         let all = async {
             let (mut status, mut talk) = (pin!(status), pin!(talk));
             tokio::select! {
-                // the connection broke: its streams do not end by themselves then
+                // the connection broke, which does not end its streams
                 status = &mut status => match status {
                     None => Ok((None, Vec::new(), Vec::new())),
                     status => talk.await.map(|(said, complaint)| (status, said, complaint)),

@@ -11,13 +11,13 @@ use std::sync::Arc;
 /// The name.
 pub const NAME: &str = api::sky::providers::KUBERNETES;
 
-/// What the provider works with.
+/// The settings of the provider.
 pub struct Settings {
-    /// For records.
+    /// The folder of the records.
     pub folder: PathBuf,
-    /// The kubeconfig; `None`: the one of the environment and the home directory.
+    /// The kubeconfig; `None`: that of the environment or the home directory.
     pub kubeconfig: Option<PathBuf>,
-    /// Whose pods are ours; the same after any restart.
+    /// The owner of our pods; the same after any restart.
     pub owner: String,
     /// This program, which runs in the pods too.
     pub program: PathBuf,
@@ -26,7 +26,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The owner as the value of a label.
+    /// The owner, as the value of a label.
     pub fn owner_hash(&self) -> String {
         digest(&SHA256, self.owner.as_bytes()).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }

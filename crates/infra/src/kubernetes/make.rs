@@ -21,15 +21,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a pod may wait for a node where nobody says otherwise; SkyPilot's.
+/// How long a pod may wait for a node, unless a setting says otherwise. The value is SkyPilot's.
 const WAIT_SECONDS: i32 = 10;
-/// How long a container may take to be made, its image included.
+/// How long it may take to make a container, including its image.
 const START_MAX: Duration = Duration::from_secs(600);
-/// Between two looks at the events of a pod whose container is being made, and how long a volume may take to be mounted.
+/// Time between two looks at the events of a pod whose container is being made, and how long a volume may take to be mounted.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const MOUNT_MAX: Duration = Duration::from_secs(20);
 
-/// What the cluster's nodes have free; nothing where nobody may look.
+/// The free resources of the cluster's nodes; none if the user may not read them.
 async fn free_in(cluster: &Cluster) -> Result<Vec<Free>, kube::Error> {
     let all = |kind: ApiResource| Api::<DynamicObject>::all_with(cluster.client.clone(), &kind);
     let nodes = all(ApiResource::erase::<Node>(&())).list(&ListParams::default()).await?;
@@ -41,7 +41,7 @@ async fn free_in(cluster: &Cluster) -> Result<Vec<Free>, kube::Error> {
 }
 
 impl Keeper<Pods> {
-    /// The record of a machine that is asked for: the one that is there, or a new one, which is durable then.
+    /// The record of a requested machine: the existing one, or a new one, which is then durable.
     pub async fn noted(&self, request: &Request) -> Result<Record, Failure> {
         if let Some(record) = self.records.read(&request.token)? {
             return Ok(record);
@@ -56,7 +56,7 @@ impl Keeper<Pods> {
         Ok(record)
     }
 
-    /// Makes the machine that a record is about. What cannot be is removed again, and told by its fate.
+    /// Makes the machine of a record. If that fails, its remains are removed, and the fate says what happens next.
     pub async fn make(self: &Arc<Self>, machine: &Arc<Machine<Pods>>, token: &str) -> Result<Seen, Failure> {
         let gone = || Failure::new(Fate::Retry, "the machine is on its way out".to_owned());
         let mut record = self.records.read(token)?.filter(|record| record.goal == Goal::Running).ok_or_else(gone)?;
@@ -72,7 +72,7 @@ impl Keeper<Pods> {
             Fault::NoRoom(_) | Fault::Unreachable(_) => Fate::NextCandidate,
             Fault::Refused(_) | Fault::Unfit(_) | Fault::Absent => Fate::GiveUp,
         };
-        // what is left is removed when the machine is deleted, which the ledger asks for next
+        // the rest is removed when the machine is deleted, which the ledger requests next
         if let Ok(true) = self.remove(machine, &record).await {
             record.goal = Goal::Over;
             self.records.write(&record)?;
@@ -80,7 +80,7 @@ impl Keeper<Pods> {
         Err(Failure::new(fate, fault.what()))
     }
 
-    /// Program, relay and agent in the pod.
+    /// Brings program, relay and agent into the pod.
     async fn brought(
         self: &Arc<Self>,
         machine: &Arc<Machine<Pods>>,
@@ -91,7 +91,7 @@ impl Keeper<Pods> {
         self.bring(machine, record, spot).await
     }
 
-    /// Sees to it that the pod is there, and waits until it runs.
+    /// Makes sure that the pod exists, and waits until it runs.
     async fn hold(&self, record: &Record) -> Result<DynamicObject, Fault> {
         let cluster = self.reach.cluster(&record.context).await?;
         let pods = cluster.pods(&record.namespace);
@@ -111,7 +111,7 @@ impl Keeper<Pods> {
                         return Err(Fault::Refused(format!("there is another pod {}", record.id())));
                     }
                 }
-                // it may have been made
+                // the pod may have been created
                 Err(error) => match fault("create the pod", &error) {
                     Fault::Unreachable(what) => return Err(Fault::Broken(what)),
                     fault => return Err(fault),
@@ -155,7 +155,7 @@ impl Keeper<Pods> {
             let next = tokio::select! {
                 next = next => next,
                 () = tokio::time::sleep(LOOK_AGAIN), if since_node.is_some() => {
-                    // a folder or a disk that is not there stays so, and a pod says nothing of it: events do
+                    // a missing folder or disk stays missing, and only events report it
                     if since_node.is_some_and(|since: tokio::time::Instant| since.elapsed() >= MOUNT_MAX)
                         && let Some(what) = mount_trouble(&events_of(&events, &name).await)
                     {
@@ -173,7 +173,7 @@ impl Keeper<Pods> {
                     let seconds = START_MAX.as_secs();
                     return Err(Fault::NoRoom(format!("the pod's container was not made within {seconds} s")));
                 }
-                // the watch begins anew by itself
+                // the watch restarts by itself
                 Ok(Err(_)) => {
                     tokio::time::sleep(AGAIN).await;
                     continue;
@@ -197,7 +197,7 @@ impl Keeper<Pods> {
         }
     }
 
-    /// Deletes the pod, what runs in it first; says whether it is gone.
+    /// Ends the processes in the pod, then deletes it. Returns whether it is gone.
     pub async fn remove(&self, machine: &Machine<Pods>, record: &Record) -> Result<bool, Fault> {
         let pods = self.reach.pods(record).await?;
         let Some(pod) = its_pod(&pods, record).await? else {
@@ -206,7 +206,7 @@ impl Keeper<Pods> {
         };
         if stand(&pod) == Stand::Runs {
             let line = self.reach.line(record).await?;
-            // what does not end by itself ends with the pod
+            // processes that do not end by themselves end with the pod
             if let Err(fault) = line.call("end", &[("token", &record.who.token)], None, ENDING).await
                 && fault != Fault::Absent
             {

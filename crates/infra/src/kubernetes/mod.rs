@@ -1,9 +1,10 @@
-//! Machines that are pods of a Kubernetes cluster, in which a node agent of ours runs.
+//! Machines that are pods of a Kubernetes cluster. A node agent of ours runs in each.
 //!
-//! A machine is one pod, whose name is made of its machine's token, so a repeated creation makes no second one. It does nothing by itself:
-//! the program is brought by a command in it and checked by hash, or comes with the image; the agent is started the same way, as
-//! on machines that are reached by SSH (`host.sh`), and reaches the API server through a relay over one more command, which is
-//! opened from here. So the cluster need not reach this computer. Which cluster may have a pod of a machine is written down before it is asked.
+//! A machine is one pod. Its name is derived from the machine's token, so a repeated creation makes no second pod. The pod does nothing by
+//! itself. A command in it brings the program, which is checked by its hash, unless it comes with the image. The agent is started in the
+//! same way, as on machines that are reached by SSH (`host.sh`). It reaches the API server through a relay over another command, which is
+//! opened from this side, so the cluster need not reach this computer. The cluster that may have a machine's pod is recorded before a
+//! request goes there.
 //!
 //! - `trainyard relay` in the pod listens on its loopback and carries connections to this side, as streams of
 //!   HTTP/2 (`node::tunnel::mux`) over the streams of one command. A relay that ends is started again on the same

@@ -1,4 +1,4 @@
-//! The pod that holds a machine: as it is asked for, and as it stands.
+//! The pod that holds a machine: its request, and its state.
 
 use super::record::Record;
 use crate::fault::{Fault, shown};
@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 
 /// The container in which jobs run.
 pub const CONTAINER: &str = "machine";
-/// Label of our pods: a hash of whose they are.
+/// Label of our pods: a hash of their owner.
 pub const OWNER: &str = "sky.trainyard.dev/owner";
-/// What jobs run in where a task names no image: it has bash, Python and what brings the program there.
+/// Image of jobs whose task names none: it has bash, Python and the tools that bring the program there.
 const IMAGE: &str = "python:3.12";
-/// What the container does by itself.
+/// The container's own command.
 const HOLDS: &str = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done";
-/// Reasons for which a container never starts as it is.
+/// Reasons for which a container will never start without a change.
 const NEVER: [&str; 6] = [
     "ErrImagePull",
     "ImagePullBackOff",
@@ -28,7 +28,7 @@ const NEVER: [&str; 6] = [
     "CreateContainerError",
 ];
 
-/// Reasons of events about a pod that the cluster itself ends.
+/// Reasons of events about a pod that the cluster ends.
 const DISRUPTIONS: [&str; 5] = ["Preempted", "Preempting", "Evicted", "TaintManagerEviction", "NodeControllerEviction"];
 
 /// Resources of a container and of the node in it.
@@ -43,14 +43,14 @@ fn amounts(candidate: &Candidate) -> Map<String, Value> {
     all
 }
 
-/// `cpu=4,memory=16384Mi`: what the agent is to say that it has.
+/// `cpu=4,memory=16384Mi`: the resources that the agent reports.
 pub fn capacity(candidate: &Candidate) -> String {
     let all = amounts(candidate);
     let pairs = all.iter().map(|(name, amount)| format!("{name}={}", amount.as_str().unwrap_or_default()));
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// The nodes whose GPUs are meant, as the resource, the label and its values.
+/// The nodes with the requested GPUs: the resource, the label and its values.
 fn meant(wanted: &str, nodes: &[Free]) -> Option<(String, String, Vec<String>)> {
     let gpus = nodes.iter().filter_map(|node| node.gpus.as_ref());
     let meant: Vec<_> = gpus.filter(|gpus| placement::is_named(&gpus.product, wanted)).collect();
@@ -62,7 +62,7 @@ fn meant(wanted: &str, nodes: &[Free]) -> Option<(String, String, Vec<String>)> 
     Some((first.resource.clone(), first.label.clone(), values))
 }
 
-/// The pod. `nodes`: what the cluster has, by which GPUs get their names.
+/// The pod. `nodes`: the nodes of the cluster, which say how its GPUs are named.
 ///
 /// # Errors
 /// `NoRoom`: no node has such GPUs.
@@ -102,7 +102,7 @@ pub fn manifest(record: &Record, owner: &str, nodes: &[Free]) -> Result<Value, F
     for part in ["metadata", "spec"] {
         lay(&mut pod[part], &options.config[part]);
     }
-    // by these it is found again
+    // these find it again
     pod["metadata"]["name"] = record.pod().into();
     pod["metadata"]["namespace"] = record.namespace.clone().into();
     pod["spec"]["containers"][0]["name"] = CONTAINER.into();
@@ -116,7 +116,7 @@ pub fn manifest(record: &Record, owner: &str, nodes: &[Free]) -> Result<Value, F
     Ok(pod)
 }
 
-/// Lays `over` onto a value: maps go into each other, the first container onto the first, other lists behind what is there.
+/// Merges `over` into a value: maps are merged, the first container into the first; other lists are appended.
 fn lay(under: &mut Value, over: &Value) {
     match (under, over) {
         (_, Value::Null) => {}
@@ -140,21 +140,21 @@ fn lay(under: &mut Value, over: &Value) {
     }
 }
 
-/// Where a pod stands.
+/// The state of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stand {
-    /// It has no node: why, if the scheduler has said so.
+    /// It has no node; the reason, if the scheduler gave one.
     Waits(String),
     /// It has a node, and its container is being made.
     Starts,
     Runs,
-    /// It does not start as it is.
+    /// It will not start without a change.
     Never(String),
     /// It has ended, or is being deleted.
     Ends,
 }
 
-/// Where the pod stands.
+/// The state of the pod.
 pub fn stand(pod: &DynamicObject) -> Stand {
     let (spec, status) = (&pod.data["spec"], &pod.data["status"]);
     let phase = text(status, "phase");
@@ -189,22 +189,22 @@ fn newest<'a>(events: &'a [DynamicObject], reasons: &[&str]) -> Option<&'a Value
     meant.max_by_key(|event| when(event)).map(|event| &event.data)
 }
 
-/// What the newest event says of volumes that a node cannot mount or attach; `None` where none does.
+/// The newest event's message about volumes that a node cannot mount or attach; `None` if there is no such event.
 pub fn mount_trouble(events: &[DynamicObject]) -> Option<String> {
     Some(text(newest(events, &["FailedMount", "FailedAttachVolume"])?, "message").to_owned())
 }
 
-/// `REASON: MESSAGE`, or the one that there is; empty where there is neither. What a cluster says goes to terminals, so it is made harmless.
+/// `REASON: MESSAGE`, or one of the two; empty if there is neither. A cluster's message is shown in terminals, so it is made harmless.
 fn told(of: &Value) -> String {
     let parts = [text(of, "reason"), text(of, "message").trim()];
     let said = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
     shown(&said).into_owned()
 }
 
-/// Why and when a pod that has ended, or is being deleted, did so; `place` names it.
+/// Why and when a pod ended, or began to be deleted; `place` names the pod.
 ///
-/// Kubernetes says it in several places: the condition `DisruptionTarget` (preempted, drained, its node is gone), the pod's own reason (evicted by
-/// the kubelet), and the end of the container (exit code, out of memory).
+/// Kubernetes reports it in several places: the condition `DisruptionTarget` (preempted, drained, its node is gone), the pod's own reason
+/// (evicted by the kubelet), and the end of the container (exit code, out of memory).
 pub fn ended(place: &str, pod: &DynamicObject) -> Ended {
     let status = &pod.data["status"];
     let list = |member: &str| status[member].as_array().map_or(&[][..], Vec::as_slice);
@@ -244,7 +244,7 @@ pub fn ended(place: &str, pod: &DynamicObject) -> Ended {
     Ended { why, at }
 }
 
-/// Why and when a pod went that is not there any more, by the events about it.
+/// Why and when a pod went that no longer exists, according to its events.
 pub fn deleted(place: &str, events: &[DynamicObject]) -> Ended {
     match newest(events, &DISRUPTIONS) {
         None => Ended::because(format!("pod {place} is gone: it was deleted from outside")),

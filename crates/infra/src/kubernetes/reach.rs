@@ -23,7 +23,7 @@ pub struct Pods {
     pub settings: Settings,
 }
 
-/// A pod that runs, in which the machine is to be connected.
+/// A running pod in which the machine must be connected.
 pub struct Spot {
     line: Line,
     /// The uid of the pod.
@@ -42,7 +42,7 @@ pub fn uid(pod: &DynamicObject) -> String {
     pod.metadata.uid.clone().unwrap_or_default()
 }
 
-/// The pod of a machine, where there is one; not somebody else's that is called so.
+/// The pod of a machine, if it exists; another owner's pod of that name does not count.
 pub async fn its_pod(pods: &Api<DynamicObject>, record: &Record) -> Result<Option<DynamicObject>, Fault> {
     let found = pods.get_opt(&record.pod()).await.map_err(|error| fault("look for the pod", &error))?;
     Ok(found.filter(|pod| pod.labels().get(keys::TOKEN).is_some_and(|token| *token == record.who.token)))
@@ -63,7 +63,7 @@ impl Pods {
         Ok(self.cluster(&record.context).await?.pods(&record.namespace))
     }
 
-    /// Commands in the pod of a machine.
+    /// Runs commands in the pod of a machine.
     pub async fn line(&self, record: &Record) -> Result<Line, Fault> {
         let client = self.cluster(&record.context).await?.client;
         Ok(Line { pods: Api::namespaced(client, &record.namespace), pod: record.pod() })
@@ -71,7 +71,7 @@ impl Pods {
 }
 
 impl Keeper<Pods> {
-    /// Ends what is left of a machine that is to go.
+    /// Ends the rest of a machine that must go.
     async fn end(&self, machine: &Machine<Pods>, record: &mut Record) -> Result<Found, Failure> {
         let gone = self.remove(machine, record).await.map_err(|fault| fault.failure(&record.id()))?;
         if !gone {
@@ -106,7 +106,7 @@ impl Reach for Pods {
         record.id()
     }
 
-    /// The record is there before the pod, and goes after it.
+    /// The record exists before the pod, and is removed after it.
     fn over() -> Ended {
         Ended::because("it has no pod: none was asked for, or it was deleted as asked")
     }
@@ -119,7 +119,7 @@ impl Reach for Pods {
         vec![("address", record.who.address.clone()), ("capacity", capacity(&record.candidate))]
     }
 
-    /// In which cluster the pod will be.
+    /// Chooses the cluster of the pod.
     async fn note(keeper: &Keeper<Self>, request: &Request) -> Result<(), Failure> {
         if keeper.noted(request).await?.goal != Goal::Running {
             return Err(Failure::new(Fate::Retry, format!("machine {} is on its way out", request.node)));
@@ -180,7 +180,7 @@ impl Reach for Pods {
         Ok(Tunnel { port, held: spot.pod, carried: carried.boxed() })
     }
 
-    /// Ends agent and jobs, and deletes the pod, with all that was written in it.
+    /// Ends agent and jobs, and deletes the pod with all files in it.
     async fn stop(
         keeper: &Arc<Keeper<Self>>,
         machine: &Arc<Machine<Self>>,
@@ -191,7 +191,7 @@ impl Reach for Pods {
             keeper.records.write(record)?;
         }
         let line = keeper.reach.line(record).await.map_err(|fault| fault.failure(&record.id()))?;
-        // jobs end as they should, where the pod can be reached
+        // jobs end in an orderly way if the pod can be reached
         let _ = line.call("stop", &[("token", &record.who.token)], None, Self::QUICK).await;
         keeper.stopped(machine, record).await
     }
@@ -215,7 +215,7 @@ impl Reach for Pods {
         record: &mut Record,
         handle: &Handle,
     ) -> Result<Found, Failure> {
-        // one that is not the noted one is ended alone
+        // if the handle names another pod than the recorded one, only that pod is ended
         if handle.id.as_ref().is_some_and(|id| !id.is_empty() && *id != record.id()) {
             return Self::remove_unrecorded(keeper, handle).await;
         }
@@ -226,7 +226,7 @@ impl Reach for Pods {
         keeper.end(machine, record).await
     }
 
-    /// Deletes a pod of ours of which nothing is remembered.
+    /// Deletes one of our pods that has no record.
     async fn remove_unrecorded(keeper: &Keeper<Self>, handle: &Handle) -> Result<Found, Failure> {
         let Some((context, namespace, name)) = handle.id.as_deref().and_then(parts) else {
             return Ok(Found::Ended(Self::over()));
@@ -254,12 +254,12 @@ impl Reach for Pods {
         Ok(Found::There(Seen { token, id: place.clone(), state: State::Ending, node, address, home }))
     }
 
-    /// Our pods in the clusters of all records, and machines that are stopped. Clusters that do not answer are left out.
+    /// Our pods in the clusters of all records, and stopped machines. Clusters that do not answer are skipped.
     async fn owned(keeper: &Arc<Keeper<Self>>) -> Result<Vec<Seen>, Failure> {
         let records = keeper.records.all()?;
         let stopped = records.iter().filter(|record| record.goal == Goal::Stopped);
         let mut found: Vec<Seen> = stopped.map(|record| record.seen(State::Stopped)).collect();
-        // others are not asked: their credentials may be a program that asks a person
+        // other clusters are not asked: their credentials may come from a program that asks a person
         let places: BTreeSet<(String, String)> =
             records.iter().map(|record| (record.context.clone(), record.namespace.clone())).collect();
         let ours = ListParams::default().labels(&format!("{OWNER}={}", keeper.reach.settings.owner_hash()));

@@ -1,17 +1,17 @@
-//! What is remembered here of each machine: in which cluster its pod may be, and what is to become of it.
+//! The local record of each machine: the cluster that may have its pod, and the machine's goal.
 
 use crate::kept::{Kept, Who};
 use api::sky::Candidate;
 use managed::provider::{Failure, Fate, Request, Seen, State};
 use serde::{Deserialize, Serialize};
 
-/// What is to become of a machine.
+/// The goal of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Goal {
     Running,
     Stopped,
     Gone,
-    /// Nothing of it is left: the record goes.
+    /// Nothing of it is left: the record is removed.
     Over,
 }
 
@@ -21,11 +21,11 @@ pub struct Record {
     #[serde(flatten)]
     pub who: Who,
     pub candidate: Candidate,
-    /// Of the kubeconfig.
+    /// A context of the kubeconfig.
     pub context: String,
     pub namespace: String,
     pub goal: Goal,
-    /// The Machine's generation at the last wish to stop or start it.
+    /// The Machine's generation at the last request to stop or start it.
     #[serde(default)]
     pub generation: i64,
 }
@@ -44,10 +44,10 @@ impl Kept for Record {
     }
 }
 
-/// Digits of the token in a pod's name: paths of sockets have it in them, and must stay short.
+/// Digits of the token in a pod's name: the name is part of sockets' paths, which must stay short.
 const ID_LENGTH: usize = 12;
 
-/// What the pod of a machine is called.
+/// The name of a machine's pod.
 pub fn pod_name(token: &str) -> String {
     let digits: String = token.chars().filter(char::is_ascii_alphanumeric).take(ID_LENGTH).collect();
     format!("sky-{}", digits.to_ascii_lowercase())
@@ -77,10 +77,10 @@ impl Record {
         }
     }
 
-    /// Takes in a wish: a machine that runs is to be stopped, or a stopped one is to run. Says whether the record has changed.
+    /// Records a request: a running machine must stop, or a stopped one must run. Returns whether the record has changed.
     ///
     /// # Errors
-    /// It is of a control plane that was killed: a later wish has come before it.
+    /// The request is from a control plane that was killed: a later request came before it.
     pub fn wish(&mut self, to: Goal, generation: i64) -> Result<bool, Failure> {
         if generation < self.generation {
             let what = format!("wish {generation} comes too late: {} was the last one", self.generation);
@@ -93,7 +93,7 @@ impl Record {
         Ok(before != (self.goal, self.generation))
     }
 
-    /// What was asked for.
+    /// The request for the machine.
     pub fn request(&self) -> Request {
         let Who { token, node, labels, taints, .. } = self.who.clone();
         Request { token, node, candidate: self.candidate.clone(), labels, taints }

@@ -1,4 +1,4 @@
-//! What a host is, by what it said of itself, and whether it will do.
+//! A host's facts about itself, and whether they meet a request.
 
 use crate::fault::Fault;
 use crate::host::{Said, first, taken};
@@ -10,7 +10,7 @@ fn number(said: &Said, name: &str) -> f64 {
     first(said, name).parse().unwrap_or(0.0)
 }
 
-/// Why this host is not what is asked for; `need`: KiB of disk.
+/// Why this host does not meet the request; `need`: KiB of disk.
 pub fn unsuitable(said: &Said, wanted: &Candidate, need: u64) -> Option<Fault> {
     let system = first(said, "system");
     let ours = format!("Linux {}", std::env::consts::ARCH);

@@ -1,5 +1,5 @@
-//! The provider `ssh`: takes a host of a pool by a claim on the host itself, brings the agent there, and keeps a connection by which the
-//! agent reaches the API server.
+//! The provider `ssh`: takes a host of a pool by a claim file on that host, brings the agent there, and keeps a connection through which
+//! the agent reaches the API server.
 
 use super::reach::Ssh;
 use crate::access::Access;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 /// The name.
 pub const NAME: &str = api::sky::providers::SSH;
-/// What the provider works with.
+/// The settings of the provider.
 pub struct Settings {
-    /// For records, sockets of ssh and short-lived passwords.
+    /// The folder of records, ssh's sockets and short-lived passwords.
     pub folder: PathBuf,
     /// `~/.sky/ssh_node_pools.yaml`.
     pub pools: PathBuf,
-    /// What `~` stands for.
+    /// The home directory, which `~` means.
     pub home: PathBuf,
-    /// Whose claims are ours; the same after any restart.
+    /// The owner of our claims; the same after any restart.
     pub owner: String,
     pub api_server: SocketAddr,
     /// This program, which runs on the hosts too.

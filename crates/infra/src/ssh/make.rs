@@ -14,9 +14,9 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// KiB of disk that must be left beside the program.
+/// KiB of disk that must be left after the program is stored.
 const SPARE_KIB: u64 = 64 << 10;
-/// How long a host that may have been taken is waited for, before another one is taken.
+/// How long to wait for a host that may have been taken, before another one is taken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Keeper<Ssh> {
@@ -28,7 +28,7 @@ impl Keeper<Ssh> {
         };
         let mut hosts: Vec<Place> = self.reach.places(pool)?.into_iter().map(|(place, _)| place).collect();
         hosts.retain(|place| wanted.is_none_or(|wanted| wanted == place.name));
-        // what may be taken already comes first
+        // a host that may be taken already comes first
         hosts.sort_by_key(|place| !record.places.iter().any(|one| one.is(place)));
         let (mut told, mut may_come) = (Vec::new(), false);
         for place in hosts {
@@ -60,7 +60,7 @@ impl Keeper<Ssh> {
         Err(Failure::new(fate, what))
     }
 
-    /// The outer error is about this side.
+    /// The outer error concerns this side.
     async fn make_on(
         self: &Arc<Self>,
         machine: &Arc<Machine<Ssh>>,

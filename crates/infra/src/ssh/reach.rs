@@ -1,4 +1,4 @@
-//! How a host is reached: the connection that is kept or one of its own, over which the functions of `host.sh` run.
+//! How a host is reached: the functions of `host.sh` run over the permanent connection, or over a temporary one.
 
 use super::machines::{NAME, Settings};
 use super::record::{Place, Record};
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long most tries of a connection that was lost wait for an answer; every eighth waits as long as the first connection may.
+/// How long most retries of a lost connection wait for an answer; every eighth waits as long as a first connection may.
 const HASTY: Duration = Duration::from_secs(5);
 const PATIENT_EVERY: u32 = 8;
-/// How long a host may take for what is quick.
+/// How long a quick action on a host may take.
 pub const QUICK: Duration = Duration::from_secs(45);
-/// How many hosts are asked at once.
+/// How many hosts are asked at the same time.
 const AT_ONCE: usize = 16;
 
 /// Hosts of the pools.
@@ -27,32 +27,32 @@ pub struct Ssh {
     pub settings: Settings,
 }
 
-/// What is known of a machine while this process lives.
+/// Facts about a machine that are kept as long as this process lives.
 #[derive(Default)]
 pub struct Memory {
-    /// Since when the host that may be taken does not answer.
+    /// Since when the possibly taken host does not answer.
     pub silent: Mutex<Option<Instant>>,
-    /// How often a connection was tried since the last one.
+    /// Number of attempts to connect since the last connection.
     tries: AtomicU32,
 }
 
 impl Memory {
-    /// How long the next try may wait for an answer. A try that begins while a host is away may hear nothing of its return, so most tries
-    /// are short; a slow host has the others.
+    /// How long the next attempt may wait for an answer. Most attempts are short, because one that begins while a host is away may not
+    /// notice its return; the long ones are for slow hosts.
     fn patience(&self) -> Duration {
         let tries = self.tries.fetch_add(1, Ordering::Relaxed);
         if tries % PATIENT_EVERY == PATIENT_EVERY - 1 { PATIENT } else { HASTY }
     }
 }
 
-/// A host with our claim to which a connection was opened.
+/// A host with our claim, with an open connection.
 pub struct Spot {
     pub session: Session,
-    /// What the host has just said of itself.
+    /// The host's newest facts about itself.
     pub said: Option<Said>,
 }
 
-/// A connection for some calls: the one that is kept, or one of its own.
+/// A connection for some calls: the permanent one, or a temporary one.
 enum Way {
     Kept(Line),
     Own(Box<Session>),
@@ -108,7 +108,7 @@ impl Ssh {
     }
 
     async fn open_within(&self, place: &Place, patience: Duration) -> Result<Session, Fault> {
-        // keys and passwords may have changed since the place was noted
+        // keys and passwords may have changed since the place was recorded
         let known = self.places("").ok().into_iter().flatten().find(|(known, _)| known.is(place));
         let (place, password) = known.unwrap_or_else(|| (place.clone(), None));
         Session::open(&self.settings.folder, &place, password.as_deref(), patience).await
@@ -126,13 +126,13 @@ impl Ssh {
     }
 }
 
-/// What is on the host, if it has our claim; else why the machine is not there.
+/// The host's facts, if it has our claim; else why the machine is not there.
 async fn claimed(line: &Line, record: &Record) -> Result<Result<Said, Ended>, Fault> {
     let said = line.call("look", &[("token", &record.who.token)], None, QUICK).await?;
     if first(&said, "holder") == record.who.token { Ok(Ok(said)) } else { Ok(Err(unclaimed(&line.place, &said))) }
 }
 
-/// Why the machine is not on this host, by what the host says of itself.
+/// Why the machine is not on this host, according to the host's facts.
 fn unclaimed(place: &Place, said: &Said) -> Ended {
     if first(said, "holder").is_empty() {
         return absent(place);
@@ -147,7 +147,7 @@ fn absent(place: &Place) -> Ended {
 }
 
 impl Keeper<Ssh> {
-    /// Ends what is on one host.
+    /// Ends all that is ours on one host.
     async fn end(&self, machine: &Machine<Ssh>, record: &mut Record, place: &Place) -> Result<Found, Failure> {
         let left = |fault: Fault| {
             let what = format!("{}; what is on it cannot be removed", fault.what());
@@ -159,7 +159,7 @@ impl Keeper<Ssh> {
         if let Ok(said) = &said
             && first(said, "sha256").is_empty()
         {
-            // without the program nothing that it has started can be ended
+            // without the program, the processes that it started cannot be ended
             match self.upload(&line, record, said, Ssh::ADOPTS).await {
                 Ok(()) | Err(Fault::Absent | Fault::NoRoom(_) | Fault::Unfit(_)) => {}
                 Err(fault) => return Err(left(fault)),
@@ -178,10 +178,10 @@ impl Keeper<Ssh> {
         )))
     }
 
-    /// The claims of a record's hosts that can be reached; places that have none are forgotten.
+    /// The claims of a record's hosts, if they can be reached; places without a claim are forgotten.
     async fn owned(&self, record: Record) -> Vec<Seen> {
         let machine = self.machine(&record.who.token);
-        // the task that works on it looks by itself
+        // the task that works on the record checks by itself
         let Ok(_turn) = machine.turn.try_lock() else {
             return record.current.iter().map(|place| record.seen(place, State::Starting)).collect();
         };
@@ -225,7 +225,7 @@ impl Reach for Ssh {
         record.current.as_ref().map_or_else(|| record.who.node.clone(), Place::id)
     }
 
-    /// A host is forgotten only after it has said that nothing is left.
+    /// A host is forgotten only after it has confirmed that nothing is left.
     fn over() -> Ended {
         Ended::because("none of its hosts has anything of it any more, as they have said themselves")
     }
@@ -238,7 +238,7 @@ impl Reach for Ssh {
         Vec::new()
     }
 
-    /// Hosts are noted one by one, as they are tried.
+    /// Each host is recorded just before it is tried.
     async fn note(_: &Keeper<Self>, _: &Request) -> Result<(), Failure> {
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Reach for Ssh {
         let (mut session, target) = (spot.session, keeper.reach.settings.api_server);
         let line = session.line();
         let port = match line.forward(port, target).await {
-            // the old port is taken
+            // the old port is in use
             Err(Fault::Unfit(_)) if port.is_some() => line.forward(None, target).await?,
             opened => opened?,
         };
@@ -295,7 +295,7 @@ impl Reach for Ssh {
         Ok(Tunnel { port, held: line, carried })
     }
 
-    /// Ends the agent and all pods; the host stays taken, and its folder stays.
+    /// Ends the agent and all pods; the host and its folder stay ours.
     async fn stop(
         keeper: &Arc<Keeper<Self>>,
         machine: &Arc<Machine<Self>>,
@@ -348,7 +348,7 @@ impl Reach for Ssh {
         handle: &Handle,
     ) -> Result<Found, Failure> {
         let current = record.current.as_ref().map(Place::id);
-        // one that is not the noted one is ended alone
+        // if the handle names another place than the recorded one, only that place is ended
         let alone = handle.id.as_ref().filter(|id| current.as_ref().is_some_and(|current| current != *id));
         for place in record.places.clone() {
             if alone.is_none_or(|id| *id == place.id()) {
@@ -362,7 +362,7 @@ impl Reach for Ssh {
         Ok(Found::Ended(Self::over()))
     }
 
-    /// Hosts that cannot be reached are left out.
+    /// Hosts that cannot be reached are skipped.
     async fn owned(keeper: &Arc<Keeper<Self>>) -> Result<Vec<Seen>, Failure> {
         let asked = futures::stream::iter(keeper.records.all()?.into_iter().map(|record| keeper.owned(record)));
         Ok(asked.buffered(AT_ONCE).collect::<Vec<_>>().await.concat())

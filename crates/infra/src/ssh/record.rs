@@ -1,5 +1,5 @@
-//! What is remembered here of each machine: on which hosts something of it may be. It is written before a host is touched, and removed
-//! when all of them have said that nothing is left, so a machine without a record was never begun.
+//! The local record of each machine: the hosts that may have something of it. It is written before a host is touched, and removed when all
+//! of these hosts have confirmed that nothing is left. So a machine without a record was never begun.
 
 use crate::kept::{Kept, Who};
 use managed::provider::{Request, Seen, State};
@@ -17,17 +17,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// What the provider calls the machine there.
+    /// The provider's name for the machine there.
     pub fn id(&self) -> String {
         format!("{}/{}", self.pool, self.host())
     }
 
-    /// What ssh calls it.
+    /// ssh's name for the host.
     pub fn host(&self) -> String {
         self.user.as_ref().map_or_else(|| self.name.clone(), |user| format!("{user}@{}", self.name))
     }
 
-    /// Whether it is the same host, however it is reached now.
+    /// Whether it is the same host, even if it is reached differently now.
     pub fn is(&self, other: &Self) -> bool {
         (&self.name, &self.user) == (&other.name, &other.user)
     }
@@ -38,9 +38,9 @@ impl Place {
 pub struct Record {
     #[serde(flatten)]
     pub who: Who,
-    /// Where something of it may be.
+    /// The hosts that may have something of it.
     pub places: Vec<Place>,
-    /// Where it is, or is being made.
+    /// The host where it is, or is being made.
     pub current: Option<Place>,
 }
 
@@ -49,7 +49,7 @@ impl Record {
         Self { who: Who::of(request), places: Vec::new(), current: None }
     }
 
-    /// The machine, at one of its places.
+    /// The machine at one of its places.
     pub fn seen(&self, place: &Place, state: State) -> Seen {
         self.who.seen(place.id(), state)
     }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(place("p").id(), "p/u@h");
         records.write(&record).unwrap();
         assert_eq!((records.read("t-1").unwrap(), records.all().unwrap().len()), (Some(record.clone()), 1));
-        // as they were written before
+        // the format of older versions
         let text = r#"{"token":"t-1","node":"n","labels":{},"taints":{},"places":[],"current":null,"home":"/h"}"#;
         assert_eq!(serde_json::from_str::<Record>(text).unwrap().who.home, "/h");
         record.forget(&place("another pool now"));

@@ -1,7 +1,7 @@
-//! A connection to a host: one `ssh` of the system that stays, over which commands and a tunnel go (ControlMaster).
+//! A connection to a host: one `ssh` process of the system that stays, and carries commands and a tunnel (ControlMaster).
 //!
-//! OpenSSH's configuration and its known hosts apply. The connection ends with this process, however that ends: its command on the host
-//! reads until there is no more input. Passwords are given by `SSH_ASKPASS`, out of a file that only its owner reads.
+//! OpenSSH's configuration and its known hosts apply. The connection ends with this process, even if that is killed: its command on the
+//! host reads until its input ends. `SSH_ASKPASS` passes passwords on, from a file that only its owner may read.
 
 use super::record::Place;
 use crate::answer::{ANSWER_MAX, TooMuch, read};
@@ -17,36 +17,36 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::timeout;
 
-/// How long a connection may take, and what ssh itself waits for an address.
+/// How long a connection may take in all, including ssh's own wait for an address.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 /// How long ssh waits for the address to answer.
 pub const PATIENT: Duration = Duration::from_secs(20);
-/// A connection is dead after two questions without answer, a question every three seconds: the jobs of a host that has started again are
-/// to end soon, and a connection that is given up too early costs nothing but a new one.
+/// A connection is dead after two unanswered questions, one every three seconds: the jobs of a restarted host must end soon, and giving up
+/// a connection too early costs only a new one.
 const ALIVE: [&str; 2] = ["ServerAliveInterval=3", "ServerAliveCountMax=2"];
-/// How much is read of what ssh says of a connection that does not come about.
+/// The most that is read of ssh's messages about a connection that fails.
 const COMPLAINT_MAX: u64 = 64 << 10;
 
-/// Of the connections of this process; see [`socket_name`].
+/// Counts the connections of this process; see [`socket_name`].
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// The name of a new connection's socket. A killed process leaves its `ssh`, which removes its socket by name when it ends, so no
-/// other process may use that name: the commands of a connection without its socket would go over connections of their own.
+/// The name of a new connection's socket. A killed process leaves its `ssh`, which removes its socket by name when it ends, so no other
+/// process may use that name: without its socket, the commands of a connection would each open a connection of their own.
 fn socket_name() -> String {
     format!("c{:x}.{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A connection that is open. Dropping it closes it.
+/// An open connection. Dropping it closes it.
 pub struct Session {
     pub place: Place,
     folder: PathBuf,
     socket: String,
     child: Child,
-    /// The connection ends with it.
+    /// Dropping this ends the connection.
     _input: Option<ChildStdin>,
 }
 
-/// Removes a file when it goes.
+/// Removes a file when it is dropped.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
@@ -57,7 +57,7 @@ impl Drop for Removed {
 
 fn ssh(folder: &Path, socket: &str, place: &Place) -> Command {
     let mut command = Command::new("ssh");
-    // sockets' paths must be short, so the folder is where it runs
+    // paths of sockets must be short, so ssh runs in the folder
     command.current_dir(folder).args(["-S", socket, "-T", "-o", "LogLevel=ERROR"]);
     for option in ["RemoteCommand=none", "PermitLocalCommand=no", "ForwardAgent=no"] {
         command.args(["-o", option]);
@@ -105,7 +105,7 @@ impl Session {
         let mut stderr = child.stderr.take();
         let stdout = child.stdout.take();
         let opening = async {
-            // login scripts may say something before
+            // login scripts may print something before
             let mut said = BufReader::new(stdout?.take(ANSWER_MAX as u64));
             let mut line = Vec::new();
             loop {
@@ -124,7 +124,7 @@ impl Session {
         match opened {
             Ok(Some(Err(more))) => Err(Fault::Refused(more.fault("its login").what().to_owned())),
             Ok(Some(Ok(()))) => {
-                // nobody reads it from now on, and it must not fill
+                // from now on the stream is drained, so that it does not fill
                 tokio::spawn(async move {
                     if let Some(stderr) = &mut stderr {
                         let _ = tokio::io::copy(stderr, &mut tokio::io::sink()).await;
@@ -154,7 +154,7 @@ impl Session {
         let _ = self.child.wait().await; // one that cannot be waited for is none
     }
 
-    /// What to run commands over it with, also while somebody waits for its end.
+    /// Runs commands over it, even while another task waits for its end.
     pub fn line(&self) -> Line {
         Line { place: self.place.clone(), folder: self.folder.clone(), socket: self.socket.clone() }
     }
@@ -167,7 +167,7 @@ impl Drop for Session {
     }
 }
 
-/// Puts the password where `ssh` gets it, for as long as the answer lives.
+/// Puts the password where `ssh` finds it, until the returned value is dropped.
 fn ask_with(folder: &Path, socket: &str, password: &str, command: &mut Command) -> std::io::Result<[Removed; 2]> {
     let (file, ask) = (folder.join(format!("{socket}.password")), folder.join(format!("{socket}.ask")));
     let write = |path: &Path, mode: u32, text: &str| {
@@ -177,7 +177,7 @@ fn ask_with(folder: &Path, socket: &str, password: &str, command: &mut Command) 
     };
     let kept = [Removed(file.clone()), Removed(ask.clone())];
     write(&file, 0o600, &format!("{password}\n"))?;
-    // never what asks whether a host key is right
+    // never for the question whether a host key is right
     let script =
         format!("#!/bin/sh\ncase $1 in *assword*) exec cat {} ;; esac\nexit 1\n", quoted(&file.display().to_string()));
     write(&ask, 0o700, &script)?;
@@ -188,7 +188,7 @@ fn ask_with(folder: &Path, socket: &str, password: &str, command: &mut Command) 
     Ok(kept)
 }
 
-/// The text of a stream until its end, as far as it comes soon.
+/// The text of a stream until its end, if that comes soon.
 async fn text(stream: Option<&mut (impl AsyncRead + Unpin)>) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
@@ -197,7 +197,7 @@ async fn text(stream: Option<&mut (impl AsyncRead + Unpin)>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Commands over a connection that somebody else keeps.
+/// Runs commands over a connection that another value keeps open.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub place: Place,
@@ -216,7 +216,7 @@ impl crate::kept::Line for Line {
         let script = script(function, variables);
         let command = format!("exec sh -c {}", quoted(&reader(&script)));
         let mut child = ssh(&self.folder, &self.socket, &self.place);
-        // where the connection is gone, ssh would make one of its own, and the host would take it for a newer one
+        // without the connection, ssh would open one of its own, which the host would take for a newer one
         child
             .args(["-o", "ControlMaster=no", "-o", "ProxyCommand=false"])
             .args(["-o", "ClearAllForwardings=yes", "-o", "BatchMode=yes", "--"])
@@ -234,12 +234,12 @@ impl crate::kept::Line for Line {
             stdin.shutdown().await
         };
         let all = async {
-            // a command that refuses does not read all of its input: the exit code tells
+            // a command that refuses does not read all of its input: its exit code says why
             let input = async {
                 let _ = input.await;
                 Ok(())
             };
-            // one that prints without end is ended at once: it would wait for a reader
+            // a command that prints without end is ended at once: it would wait for a reader
             let (_, said, complaint) = tokio::try_join!(input, read(stdout), read(stderr))?;
             Ok::<_, TooMuch>((child.wait().await, said, complaint))
         };
@@ -251,10 +251,10 @@ impl crate::kept::Line for Line {
 }
 
 impl Line {
-    /// Makes a port of the host's loopback lead to `target` of this side: this one, or any that is free.
+    /// Makes a port of the host's loopback lead to `target` on this side: this port, or any that is free.
     ///
     /// # Errors
-    /// `Unfit` where the host's sshd does not allow it, or the port is taken there.
+    /// `Unfit` if the host's sshd does not allow it, or if the port is in use there.
     pub async fn forward(&self, port: Option<u16>, target: SocketAddr) -> Result<u16, Fault> {
         let mut command = ssh(&self.folder, &self.socket, &self.place);
         let way = format!("127.0.0.1:{}:{target}", port.unwrap_or(0));

@@ -1,4 +1,4 @@
-//! What every provider of machines must do, whatever goes wrong outside of it.
+//! The duties of every provider of machines, even if its outside fails.
 
 use crate::faults::Faulty;
 use infra::{Failure, Found, Handle, Provider, Request, Seen, State};
@@ -7,46 +7,46 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// What goes wrong at a call to the outside.
+/// How a call to the outside fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The call fails and has no effect.
+    /// The call fails without an effect.
     Fails,
-    /// The call has its effect, and its answer is lost.
+    /// The call has its effect, but its answer is lost.
     LosesAnswer,
     /// The control plane is killed before the call.
     KilledBefore,
-    /// The control plane is killed after the call, before it hears of it.
+    /// The control plane is killed after the call, before it gets the answer.
     KilledAfter,
 }
 
 pub const TROUBLES: [Trouble; 4] = [Trouble::Fails, Trouble::LosesAnswer, Trouble::KilledBefore, Trouble::KilledAfter];
 
-/// The outside of a provider: what stays when a control plane is killed.
+/// The outside of a provider: it stays when a control plane is killed.
 pub trait Outside {
-    /// The provider, as a control plane has it that has just started.
+    /// The provider of a control plane that has just started.
     fn provider(&self) -> Arc<dyn Provider>;
 
     fn candidate(&self) -> api::sky::Candidate;
 
-    /// How many machines there are outside.
+    /// Number of machines outside.
     fn machines(&self) -> usize;
 
-    /// What is to go wrong, at the how-manieth call from now.
+    /// Plans a trouble, and for which call from now on.
     fn trouble(&self, trouble: Option<(Trouble, usize)>);
 
-    /// Whether the call has come at which the control plane is to be killed.
+    /// Whether the call at which the control plane must be killed has been reached.
     fn is_stuck(&self) -> bool;
 
-    /// Ends the only machine from outside; gives words that the reason must have.
+    /// Ends the only machine from outside; returns words that the reason must contain.
     fn end(&self) -> &'static str;
 
-    /// Whether a stopped machine keeps its disk. Where it keeps nothing, a machine that was ended outside can be stopped, and started anew.
+    /// Whether a stopped machine keeps its disk. If it keeps nothing, a machine that was ended outside can be stopped, and started again.
     fn keeps_disk(&self) -> bool {
         true
     }
 
-    /// Whether the outside can be out of reach.
+    /// Makes the outside unreachable, or reachable again. Returns whether that is possible.
     fn cut(&self, is_cut: bool) -> bool;
 }
 
@@ -73,7 +73,7 @@ enum Call<'a> {
     Delete(&'a Handle),
 }
 
-/// An answer; `None`: the control plane was killed meanwhile.
+/// An answer; `None`: the control plane was killed first.
 type Answer = Option<Result<Found, Failure>>;
 
 impl<'a> Life<'a> {
@@ -120,11 +120,11 @@ impl<'a> Life<'a> {
     }
 }
 
-/// The suite, on worlds that `make` makes.
+/// The suite; `make` makes the worlds.
 pub struct Suite<'a> {
     pub make: &'a dyn Fn() -> Box<dyn Outside>,
     pub fault: Option<crate::faults::Fault>,
-    /// Each trouble is tried at one of so many calls, another trouble at the next.
+    /// Each trouble is tried at one in `step` calls, and another trouble at the next call.
     pub step: usize,
 }
 
@@ -162,7 +162,7 @@ impl Suite<'_> {
         Life::new(world, self.fault)
     }
 
-    /// All cases; the first that fails says why.
+    /// Runs all cases; the first that fails says why.
     pub fn run(&self) -> Result<(), String> {
         self.created_twice()?;
         self.stopped_and_started()?;
@@ -190,7 +190,7 @@ impl Suite<'_> {
         self.gone(&life, &*world)
     }
 
-    /// Ends the machine, and makes sure that nothing of it is left.
+    /// Ends the machine, and checks that nothing of it is left.
     fn gone(&self, life: &Life<'_>, world: &dyn Outside) -> Result<(), String> {
         let mut says = String::new();
         for _ in 0..50 {
@@ -224,7 +224,7 @@ impl Suite<'_> {
         let (life, request) = (self.life(&*world), request(&*world));
         let id = state("create", life.call(&Call::Create(&request)))?.0;
         state("stop", life.call(&Call::Stop(&handle(Some(&id), 3))))?;
-        // of a control plane that was killed before the stop
+        // from a control plane that was killed before the stop
         let _late = life.call(&Call::Start(&handle(Some(&id), 2)));
         let after = state("observe", life.call(&Call::Observe(&handle(Some(&id), 3))))?;
         same("after a late start", after.1, State::Stopped)?;
@@ -282,7 +282,7 @@ impl Suite<'_> {
         reason("observe the gone", life.call(&Call::Observe(&handle(Some(&id), 0)))).map(drop)
     }
 
-    /// One trouble at each call of each operation; then the operation is repeated, after a kill by the next control plane.
+    /// Tries one trouble at each call of each operation. Then the operation is repeated; after a kill, the next control plane repeats it.
     fn troubled(&self, trouble: Trouble) -> Result<(), String> {
         for operation in ["create", "stop", "start", "delete"] {
             for at in (1..40).filter(|at: &usize| (at + trouble as usize).is_multiple_of(self.step)) {
@@ -296,7 +296,7 @@ impl Suite<'_> {
         Ok(())
     }
 
-    /// Whether the operation had fewer calls than that, and what went wrong.
+    /// Whether the operation had fewer calls than that, and the fault that was found.
     fn troubled_at(&self, trouble: Trouble, operation: &str, at: usize) -> (bool, Result<(), String>) {
         let world = (self.make)();
         let mut life = self.life(&*world);

@@ -1,32 +1,32 @@
-//! Providers that do one thing wrong: the suite must find each.
+//! Providers with one fault each: the suite must find it.
 
 use futures::FutureExt;
 use infra::{Answering, Failure, Fate, Found, Handle, Provider, Request, Seen, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is done wrong.
+/// The fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A repeated creation makes another machine.
     MakesTwo,
-    /// A repeated creation calls the machine by another name.
+    /// A repeated creation gives the machine another name.
     RenamesIt,
-    /// What does not answer is said to have ended.
+    /// An unreachable machine is reported as ended.
     SilenceIsLoss,
-    /// What has ended is only absent.
+    /// An ended machine is reported as absent.
     NoProof,
     /// An end has no reason.
     NoReason,
-    /// Delete answers without having done anything.
+    /// Delete answers without doing anything.
     DeletesNothing,
-    /// Delete fails for what is gone.
+    /// Delete fails for a machine that is gone.
     GoneIsAnError,
-    /// A wish of a lower generation is obeyed.
+    /// A request of a lower generation is carried out.
     ObeysLateWishes,
     /// The list is empty.
     ListsNothing,
-    /// Stop answers without having done anything.
+    /// Stop answers without doing anything.
     StopsNothing,
 }
 
@@ -43,7 +43,7 @@ pub const ALL: [Fault; 10] = [
     Fault::StopsNothing,
 ];
 
-/// A right provider behind a fault.
+/// A correct provider, changed by a fault.
 pub struct Faulty {
     inner: Arc<dyn Provider>,
     fault: Fault,

@@ -1,6 +1,7 @@
 //! The outside of the provider `ssh`: hosts that are folders of this machine, and a program `ssh` that runs commands in them.
 //!
-//! The scripts are the real ones, run by `sh`. What they bring to a host and start there is a copy of bash, which runs a script `node`.
+//! The scripts are the real ones, run by `sh`. The program that they bring to a host and start there is a copy of bash, which runs a script
+//! `node`.
 
 use crate::cases::{Outside, Trouble};
 use api::sky::{Candidate, providers};
@@ -64,7 +65,7 @@ echo $$ >"$data/agent.lock"
 while :; do read -r -t 1000 _ <> <(:); done
 "#;
 
-/// The folder of the fake `ssh`, which has to be on the PATH.
+/// The folder of the fake `ssh`, which must be on the PATH.
 pub fn program(folder: &Path) -> PathBuf {
     let path = folder.join("ssh");
     fs::write(&path, SSH).unwrap();

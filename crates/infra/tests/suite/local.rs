@@ -1,4 +1,4 @@
-//! The outside of the provider `local`: its folders, and agents that stay when a control plane goes.
+//! The outside of the provider `local`: its folders, and agents that survive a control plane.
 
 use crate::cases::{Outside, Trouble};
 use api::sky::{Candidate, providers};
@@ -26,7 +26,7 @@ impl Fake {
         work(&mut self.0.lock().unwrap())
     }
 
-    /// A call with its effect, and with the trouble that it meets.
+    /// Makes a call with its effect, and with the planned trouble.
     async fn call(&self, effect: impl FnOnce(&mut State)) -> Result<(), String> {
         let met = self.with(|state| {
             state.calls += 1;

@@ -1,4 +1,4 @@
-//! One suite that providers of machines pass, whatever goes wrong outside, and that finds ten planted faults.
+//! One suite that all providers of machines must pass, even if their outside fails. It must find ten planted faults.
 
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
@@ -11,7 +11,7 @@ mod pods;
 use cases::{Outside, Suite};
 use std::process::Command;
 
-/// Troubles come at one of so many calls of a provider; `TRAINYARD_SUITE_STEP` says otherwise (`make soak`: 1).
+/// Each trouble comes at one in this many calls of a provider; `TRAINYARD_SUITE_STEP` sets another number (`make soak`: 1).
 fn step(otherwise: usize) -> usize {
     std::env::var("TRAINYARD_SUITE_STEP").ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -29,7 +29,7 @@ fn machines_of_this_computer() {
     Suite { make: &here, fault: None, step: step(1) }.run().unwrap();
 }
 
-/// Runs once more in a process whose PATH begins with the fake `ssh`.
+/// Runs the test again in a process whose PATH begins with the fake `ssh`.
 #[test]
 fn machines_by_ssh() {
     if std::env::var_os("SUITE_SSH").is_some() {
@@ -70,7 +70,7 @@ fn machines_in_pods() {
 
 #[test]
 fn planted_faults_are_found() {
-    // a fault that only silence shows has no place here: a folder always answers
+    // a fault that needs an unreachable outside cannot be tested here: a folder always answers
     for fault in faults::ALL.into_iter().filter(|fault| *fault != faults::Fault::SilenceIsLoss) {
         let found = Suite { make: &here, fault: Some(fault), step: 4 }.run();
         println!("{fault:?}: {found:?}");

@@ -1,7 +1,7 @@
-//! The outside of the provider `kubernetes`: an API server that has pods and runs commands in them.
+//! The outside of the provider `kubernetes`: an API server that stores pods and runs commands in them.
 //!
-//! A pod is a folder of this machine. The scripts are the real ones, run by `sh`. What they bring to a pod and start there is a copy of bash,
-//! which runs the scripts `node` and `relay`.
+//! A pod is a folder of this machine. The scripts are the real ones, run by `sh`. The program that they bring to a pod and start there is a
+//! copy of bash, which runs the scripts `node` and `relay`.
 
 use crate::cases::{Outside, Trouble};
 use crate::hosts::{Door, NODE};
@@ -29,7 +29,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-/// Says that a port is open, and carries nothing.
+/// Reports that a port is open, and carries nothing.
 const RELAY: &str = "echo trainyard-relay 40001\nexec cat >/dev/null\n";
 const PROTOCOL: &str = "v5.channel.k8s.io";
 
@@ -117,7 +117,7 @@ impl Server {
         self.root.join("pods").join(pod)
     }
 
-    /// A request, and the trouble that it meets.
+    /// Answers a request, with the planned trouble.
     async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
         let (is_cut, met) = self.with(|state| {
             state.calls += 1;
@@ -210,14 +210,14 @@ impl Server {
         })
     }
 
-    /// Ends a pod with all that runs in it.
+    /// Ends a pod and all processes in it.
     fn end(&self, name: &str) {
         self.with(|state| state.pods.remove(name));
         kill(&self.folder(name));
         let _ = std::fs::remove_dir_all(self.folder(name)); // it may be gone
     }
 
-    /// Nothing changes: a pod runs from its first moment on.
+    /// A watch without changes: a pod runs from its first moment on.
     fn watch() -> Response<Body> {
         let silence = futures::stream::pending::<Result<Frame<Bytes>, Infallible>>();
         Response::new(BodyExt::boxed(StreamBody::new(silence)))
@@ -228,7 +228,7 @@ impl Server {
         parts[parts.len() - 2].to_owned()
     }
 
-    /// A command in a pod. `None` where there is no such pod.
+    /// Runs a command in a pod. `None` if the pod does not exist.
     fn command(&self, request: &Request<Incoming>) -> Option<Command> {
         let (pod, words) = (Self::pod_of(request), query(request, "command"));
         let home = self.folder(&pod);
@@ -241,7 +241,7 @@ impl Server {
         })
     }
 
-    /// Runs a command. With a trouble nobody hears what it says, and it has its effect.
+    /// Runs a command. With a trouble, its output is lost, but it has its effect.
     fn exec(self: &Arc<Self>, request: Request<Incoming>, met: Option<Trouble>) -> Response<Body> {
         let Some(command) = self.command(&request) else {
             return refusal(404, "NotFound", "there is no such pod");
@@ -254,7 +254,7 @@ impl Server {
             let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
             let ends = match met {
                 None => Ends::WithItsStatus,
-                // a relay has its effect once it says so, and ends with its connection
+                // a relay has its effect once it reports so, and ends with its connection
                 Some(_) if is_relay => Ends::AtTheFirstWord,
                 Some(_) => Ends::InSilence,
             };
@@ -272,7 +272,7 @@ impl Server {
     }
 }
 
-/// How the talk with a command ends.
+/// How the conversation with a command ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     WithItsStatus,
@@ -306,7 +306,7 @@ async fn talk(
                 _ => {}
             }
         }
-        // nobody listens any more
+        // the receiver is gone
         drop(stdin.take());
     };
     let output = async {
@@ -347,7 +347,7 @@ async fn talk(
         () = output => {}
         () = input => {}
     }
-    // the connection stays until then
+    // the connection stays open until then
     after.await;
 }
 
@@ -392,7 +392,7 @@ impl Pods {
                 tokio::spawn(async move {
                     let service = service_fn(move |request| server.clone().handle(request));
                     let builder = Builder::new(TokioExecutor::new());
-                    // how it ends is the client's concern
+                    // the client handles how it ends
                     let _ = builder.serve_connection_with_upgrades(TokioIo::new(socket), service).await;
                 });
             }

@@ -1,4 +1,4 @@
-//! What machines are at hand, and which of them a task may have.
+//! The machines at hand, and which of them a task may use.
 
 use super::{Places, Refused, places};
 use placement::{Catalogue, Cloud, FreeNode};
@@ -12,7 +12,7 @@ use sky::value::{Map, Value as Field};
 /// Where machines are made.
 pub const MAKES: [Cloud; 3] = [Cloud::Local, Cloud::Ssh, Cloud::Kubernetes];
 
-/// What is at hand, and what is wrong with it.
+/// The places at hand, and the problems with them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AtHand {
     /// This machine, hosts of pools, and nodes of Kubernetes clusters.
@@ -22,14 +22,14 @@ pub struct AtHand {
     pub contexts: Contexts,
     /// `kubernetes` of `~/.sky/config.yaml`.
     pub kubernetes: Option<Map>,
-    /// Places that are set up and of no use: their names in `infra`, and why.
+    /// Places that are set up but cannot be used: their names in `infra`, and the reasons.
     pub unusable: Vec<(String, String)>,
     /// Clouds that may be used, in the order in which they are tried.
     pub enabled: Vec<Cloud>,
 }
 
 impl AtHand {
-    /// As a control plane tells a client.
+    /// The form in which a control plane reports it to a client.
     pub fn to_json(&self) -> Json {
         let node = |node: &FreeNode| {
             json!({
@@ -48,7 +48,7 @@ impl AtHand {
         })
     }
 
-    /// Reads that; `None` for anything else.
+    /// Reads that form; `None` for anything else.
     pub fn from_json(told: &Json) -> Option<Self> {
         fn texts(list: &Json) -> Option<Vec<String>> {
             list.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
@@ -83,12 +83,12 @@ impl AtHand {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contexts {
     pub all: Vec<String>,
-    /// Those that may be used where nobody names one, in the order in which they are tried.
+    /// The contexts that may be used if the task names none, in the order in which they are tried.
     pub allowed: Vec<String>,
 }
 
 impl Contexts {
-    /// Also allows those contexts that alternatives of a task name.
+    /// Also allows the contexts that the alternatives of a task name.
     pub fn narrow(&mut self, list: &[Resources]) {
         let named = list.iter().filter(|one| one.infra.cloud == Some(Cloud::Kubernetes));
         for name in named.filter_map(|one| one.infra.region.clone()) {
@@ -104,10 +104,10 @@ impl Contexts {
     }
 }
 
-/// Where the machines of a task may be. Files of the client do not count: the task has none any more.
+/// Where the machines of a task may be. Files of the client are not considered: the task has none any more.
 ///
 /// # Errors
-/// Nothing meets what the task asks for.
+/// No place meets the task's request.
 pub fn find(task: &mut Task, at_hand: &AtHand, catalogue: &Catalogue, folder: &str) -> Result<Places, Refused> {
     let world = Circumstances {
         catalogue,

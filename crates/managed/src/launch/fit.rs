@@ -1,4 +1,4 @@
-//! Whether a cluster that is there is what a task asks for.
+//! Whether an existing cluster meets a task's request.
 
 use super::{Refused, amount, gpus};
 use api::quantity::Quantity;
@@ -17,12 +17,12 @@ pub struct Size {
 }
 
 impl Size {
-    /// What each machine of a cluster has at least: as its Nodes can give, else as it was asked for.
+    /// The least that each machine of a cluster has: what its Nodes can give, else what was requested.
     pub fn of_cluster(cluster: &Cluster, nodes: impl Iterator<Item = Self>) -> Self {
         let least = nodes.reduce(|a, b| Self { cpus: a.cpus.min(b.cpus), memory: a.memory.min(b.memory) });
         let asked = taken(cluster);
         let least = least.unwrap_or(Self { cpus: 0.0, memory: 0.0 });
-        // a machine was made for what was asked for, whatever it keeps back of it
+        // a machine was made for the request, whatever part of it the machine keeps for itself
         Self { cpus: least.cpus.max(asked.cpus), memory: least.memory.max(asked.memory) }
     }
 
@@ -37,7 +37,7 @@ impl Size {
     }
 }
 
-/// The place that a cluster has, or tries; its first once all have been tried.
+/// The place that a cluster has or tries; its first place once all have been tried.
 pub fn taken(cluster: &Cluster) -> Candidate {
     cluster.at().or(cluster.spec.candidates.first()).cloned().unwrap_or_default()
 }
@@ -48,10 +48,10 @@ fn region(resources: &Resources) -> Option<&str> {
 }
 
 /// The first alternative of a task that a cluster meets. `shown` is the cluster's name for its user. Processors and memory count only if
-/// `size` is given: jobs hold neither, so `exec` does not ask for them.
+/// `size` is given: `exec` does not request them, because jobs hold neither.
 ///
 /// # Errors
-/// What the cluster lacks.
+/// The cluster lacks something, which the error names.
 pub fn fits<'a>(cluster: &Cluster, shown: &str, task: &'a Task, size: Option<Size>) -> Result<&'a Resources, Refused> {
     let spec = &cluster.spec;
     let has = taken(cluster);
@@ -93,7 +93,7 @@ fn round(amount: f64) -> f64 {
     (amount * 10.0).floor() / 10.0
 }
 
-/// What is asked for of each machine; 0 leaves it open. Memory such as `4x` is so many GiB for each processor.
+/// The request for each machine; 0 leaves it open. Memory such as `4x` means so many GiB for each processor.
 pub(super) fn size_asked(wanted: &Resources) -> Size {
     let cpus = amount(&wanted.cpus);
     let memory = match wanted.memory.as_deref() {

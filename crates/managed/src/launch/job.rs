@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use sky::resources::Resources;
 use sky::task::Task;
 
-/// Whether the `setup` of a task goes before its job.
+/// Whether the `setup` of a task runs before its job.
 pub enum Setup {
     LeftOut,
-    /// It does if the task has one; the job notes this configuration as set up.
+    /// It does if the task has one; the job records this configuration as set up.
     As(String),
 }
 
@@ -25,7 +25,7 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// `object` is the Cluster as the API has it, `shown` what its user calls it.
+    /// `object` is the Cluster as the API returned it, `shown` the name that its user sees.
     ///
     /// # Errors
     /// The cluster lacks what the task asks for.
@@ -65,7 +65,7 @@ impl<'a> Job<'a> {
         Ok(Self { submission, cluster, setup: script })
     }
 
-    /// Of a launch: under the launch's uid, with the variables of its Secret.
+    /// Makes it the job of a launch: with the launch's uid, and the variables of its Secret.
     pub fn of(mut self, launch: &Launch) -> Self {
         self.submission.secret.clone_from(&launch.spec.secret);
         self.submission.launch = launch.metadata.uid.clone().unwrap_or_default();
@@ -85,7 +85,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// `1x[CPU:1+]`, `2x[H100:8]`: what a job of a task holds.
+/// The resources that a task's job holds: `1x[CPU:1+]`, `2x[H100:8]`.
 fn job_resources(nodes: i128, each: &Resources) -> String {
     let each = gpus(each).map_or_else(|| "CPU:1+".to_owned(), |gpus| format!("{}:{}", gpus.name, gpus.count));
     format!("{nodes}x[{each}]")

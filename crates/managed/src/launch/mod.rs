@@ -1,8 +1,8 @@
-//! Works out what a launch creates: from a task and the places that were found for it, a Cluster and the JobSets of the task's job.
+//! Decides what a launch creates. From a task and the places found for it, it makes a Cluster and the JobSets of the task's job.
 //!
 //! The caller (a command, a reconciler, a server) observes the world and creates the objects. [`places`] lists where the machines may be,
-//! [`cluster`] makes the Cluster, [`fit`] checks whether an existing cluster will do, and [`job`] makes the objects of the job. [`step`] says
-//! what to do next about a launch, from its first moment to its last.
+//! [`cluster`] makes the Cluster, [`fit`] checks whether an existing cluster will do, and [`job`] makes the objects of the job. [`step`]
+//! decides the next step of a launch, from its first moment to its last.
 
 mod at_hand;
 pub mod fit;
@@ -29,7 +29,7 @@ use sky::secrets::Secrets;
 use sky::task::{Given, Task};
 use sky::value::{Map, Value as Field};
 
-/// The most places that are tried: a Cluster holds no more.
+/// The most places that are tried, because a Cluster holds no more.
 const CANDIDATES_MAX: usize = 1000;
 
 /// Why a task cannot be launched: the class of SkyPilot's exception, and the message.
@@ -46,7 +46,7 @@ impl Refused {
     }
 }
 
-/// Who launches, and how.
+/// Who launches, and with which command.
 #[derive(Clone, Copy, Debug)]
 pub struct By<'a> {
     /// The user's name.
@@ -60,7 +60,7 @@ pub struct By<'a> {
 pub struct Places {
     /// In the order in which they are tried; never empty.
     pub candidates: Vec<Candidate>,
-    /// A line for each thing that was asked for and has no effect at the first.
+    /// A line for each request that has no effect at the first place.
     pub without_effect: Vec<String>,
 }
 
@@ -72,22 +72,22 @@ pub fn amount(text: &Option<String>) -> f64 {
     text.get(..end).and_then(|number| number.parse().ok()).unwrap_or(0.0)
 }
 
-/// The accelerators that are asked for; one of them if no count is given.
+/// The requested accelerators; one of them if the request has no count.
 pub fn gpus(resources: &Resources) -> Option<Accelerators> {
     let (name, count) = resources.accelerators.as_ref()?;
     Some(Accelerators { name: name.clone(), count: count.as_number().unwrap_or(1.0) })
 }
 
-/// Where the machines are to be, in the order of preference. `kubernetes`: of `~/.sky/config.yaml`.
+/// Where the machines may be, most preferred first. `kubernetes`: of `~/.sky/config.yaml`.
 ///
 /// # Errors
-/// For places where no machines are made yet, and where none has all that is asked for.
+/// No machines are made at the place yet, or no place has all that is requested.
 pub fn places(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Result<Places, Refused> {
     let of = |found: &placement::search::Candidate| {
         let asked = task.resources.list.get(found.request).cloned().unwrap_or_default();
         let Size { cpus, memory } = size_asked(&asked);
         let on_kubernetes = found.cloud == Cloud::Kubernetes;
-        // a pod has what it asks for, and no more
+        // a pod has exactly what it requests
         let (cpus, memory) = match on_kubernetes {
             true => (found.cpus.unwrap_or(cpus), found.memory.unwrap_or(memory)),
             false => (cpus, memory),
@@ -155,13 +155,13 @@ pub fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, by: &By<'_>
     })
 }
 
-/// The variables of a task's jobs, which belong into a Secret; empty where it has none.
+/// The variables of a task's jobs, which belong in a Secret; empty if it has none.
 pub fn variables(task: &Task) -> serde_json::Map<String, Value> {
     let fields = task.envs.iter().chain(task.secrets.values.iter());
     fields.map(|(name, value)| (name.text(), Value::String(value.text()))).collect()
 }
 
-/// The Secret of a launch that is to be created, which is to name it.
+/// The Secret of a launch. It is created before the launch, which names it.
 pub fn secret(shown: &str, variables: serde_json::Map<String, Value>) -> Value {
     let name = object_name(shown);
     json!({
@@ -173,7 +173,7 @@ pub fn secret(shown: &str, variables: serde_json::Map<String, Value>) -> Value {
     })
 }
 
-/// A task without what belongs into a Secret or comes from files of the client.
+/// A task without the parts that belong in a Secret or come from files of the client.
 pub fn bare(task: &Task, catalogue: &Catalogue) -> Value {
     let (mounts, secrets, envs) = (Mounts { files: Vec::new(), ..task.mounts.clone() }, Secrets::default(), Map::new());
     let bare = Task { workdir: None, envs, secrets, mounts, ..task.clone() };

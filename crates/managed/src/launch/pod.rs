@@ -1,12 +1,12 @@
-//! How a pod is made that holds a machine of a cluster.
+//! How the pod that holds a machine of a cluster is made.
 
 use api::sky::PodOptions;
 use serde_json::{Value as Json, json};
 use sky::resources::Resources;
 use sky::value::{Map, Value};
 
-/// How the pods of a task's machines are made in a context: by `kubernetes` of `~/.sky/config.yaml`, its block for the context, and the task's
-/// own `config`, each over the one before.
+/// How the pods of a task's machines are made in a context. Three settings apply, each over the one before: `kubernetes` of
+/// `~/.sky/config.yaml`, its block for the context, and the task's own `config`.
 pub fn pod(asked: &Resources, config: Option<&Map>, context: &str) -> PodOptions {
     let block = |map: Option<&Map>| map.map(|map| Value::Map(map.clone()).to_json()).unwrap_or_default();
     let everywhere = block(config);
@@ -43,7 +43,7 @@ pub fn pod(asked: &Resources, config: Option<&Map>, context: &str) -> PodOptions
     made
 }
 
-/// Lays settings over others: maps go into each other, all else takes the place of what was there.
+/// Merges settings over others: maps are merged, all other values replace the earlier ones.
 fn over(under: &mut Json, more: &Json) {
     match (under, more) {
         (_, Json::Null) => {}

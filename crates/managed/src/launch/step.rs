@@ -1,7 +1,7 @@
-//! A launch, step by step: what to do about it next, given what is there.
+//! Decides the next step of a launch from the facts.
 //!
-//! All that is remembered is in the Launch object, and each step may be done twice: a crash between a step and the note of it leaves a
-//! Launch whose next step is the same again. A Cluster made for a launch carries the launch's uid, and so does its job.
+//! The Launch object holds all that must be remembered, and each step can be repeated: after a crash between a step and its record, the
+//! next step is the same one. A Cluster made for a launch carries the launch's uid, and so does its job.
 
 use super::Refused;
 use super::fit::{Size, fits};
@@ -13,20 +13,20 @@ use serde_json::{Value, json};
 use sky::task::Task;
 use std::collections::BTreeSet;
 
-/// While a launch makes machines and sends files, idleness counts from this many seconds later on.
+/// While a launch makes machines and sends files, idleness counts from a time that is this many seconds in the future.
 const HELD: i64 = 30 * 60;
-/// How often that time is put off while the launch goes on.
+/// Time between two such delays while the launch goes on.
 pub const RENEWED: SignedDuration = SignedDuration::from_mins(10);
 
-/// What there is.
+/// The facts about a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     pub launch: &'a Launch,
     /// The task of the launch.
     pub task: &'a Task,
-    /// The Cluster of its name, as the API has it and as it was read.
+    /// The Cluster of its name, as the API returned it and as it was parsed.
     pub cluster: Option<(&'a Value, &'a Cluster)>,
-    /// What the cluster's machines have at least, if it is known.
+    /// The least that each of the cluster's machines has, if it is known.
     pub size: Option<Size>,
     /// The jobs of the cluster.
     pub jobs: &'a [Job],
@@ -36,15 +36,15 @@ pub struct Seen<'a> {
 /// What to do about a launch next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Nothing until the launch is deleted.
+    /// Do nothing until the launch is deleted.
     Rest,
-    /// Nothing until the launch or its cluster changes. The status says what is waited for.
+    /// Do nothing until the launch or its cluster changes. The status says what the launch waits for.
     Wait(LaunchStatus),
-    /// Put off the time at which the Cluster would stop by itself ([`held`]).
+    /// Delay the time at which the Cluster would stop by itself ([`held`]).
     Hold,
     /// Look for places, and make a Cluster of the launch's name.
     Place,
-    /// Patch the Cluster so that it comes up, delete those of its Machines that are lost, and note that the launch is about it ([`taken`]).
+    /// Patch the Cluster so that it comes up, delete its lost Machines, and record that the launch is about it ([`taken`]).
     Take {
         patch: Value,
         /// Whether the machines are set up for the task.
@@ -52,11 +52,11 @@ pub enum Step {
     },
     /// Put the launch's files onto the machines, then [`sent`].
     Send,
-    /// Submit the job unless it was, set when the cluster stops by itself, then [`submitted`].
+    /// Submit the job unless that is done, set when the cluster stops by itself, then [`submitted`].
     Submit,
     /// Write this status.
     Note(LaunchStatus),
-    /// Delete the Cluster: nothing of it was ever there.
+    /// Delete the Cluster, which never had a running machine.
     Abandon,
     /// Remove the launch's finalizer.
     Release,
@@ -71,7 +71,7 @@ fn is_failed(cluster: &Cluster) -> bool {
     cluster.status.conditions.iter().any(|one| one.type_ == "Failed" && one.status == "True")
 }
 
-/// Whether a cluster has failed of which no machine ever ran: its record is of no use.
+/// Whether a cluster has failed before any of its machines ran: its record is of no use.
 pub fn never_was(cluster: &Cluster) -> bool {
     is_failed(cluster) && cluster.status.launched_at.is_empty()
 }
@@ -103,7 +103,7 @@ pub fn step(seen: &Seen<'_>) -> Step {
     }
 }
 
-/// Why a launch fails whose cluster is gone.
+/// Why a launch fails if its cluster is gone.
 pub fn ended(shown: &str) -> Refused {
     Refused::new(
         "sky.exceptions.ClusterDoesNotExist",
@@ -111,7 +111,7 @@ pub fn ended(shown: &str) -> Refused {
     )
 }
 
-/// Before the launch is about a Cluster.
+/// The next step before the launch is about a Cluster.
 fn pending(seen: &Seen<'_>) -> Step {
     let Seen { launch, task, cluster, size, .. } = *seen;
     let shown = &launch.spec.cluster;
@@ -155,7 +155,7 @@ fn pending(seen: &Seen<'_>) -> Step {
     Step::Take { patch, is_set_up }
 }
 
-/// Why a command that needs a cluster that runs is not carried out.
+/// Why a command that needs a running cluster is refused.
 pub fn not_up(shown: &str, phase: ClusterPhase) -> Option<Refused> {
     let message = match phase {
         ClusterPhase::Up => return None,
@@ -167,17 +167,17 @@ pub fn not_up(shown: &str, phase: ClusterPhase) -> Option<Refused> {
     Some(Refused::new("sky.exceptions.ClusterNotUpError", message))
 }
 
-/// Where a cluster stands that is to come up.
+/// The state of a cluster that must come up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Coming<'a> {
-    /// It is on its way. The text says what it waits for; it may be empty.
+    /// It is coming up. The text says what it waits for; it may be empty.
     Waits(&'a str),
     Up,
     /// It will not come up.
     Never(Refused),
 }
 
-/// Where a cluster stands. `generation`: that of the spec which it has to meet.
+/// The state of a cluster. `generation`: the generation of the spec that it has to meet.
 pub fn coming<'a>(shown: &str, cluster: &'a Cluster, generation: i64) -> Coming<'a> {
     let status = &cluster.status;
     if status.observed_generation < generation {
@@ -201,11 +201,11 @@ pub fn coming<'a>(shown: &str, cluster: &'a Cluster, generation: i64) -> Coming<
             ),
         ));
     }
-    // what was tried in vain is told when all is
+    // failed attempts are reported once all have failed
     Coming::Waits(if status.rejected.contains(&status.message) { "" } else { &status.message })
 }
 
-/// Says that an operation is not carried out because the cluster is not up.
+/// Says that an operation is refused because the cluster is not up.
 pub fn skipped(shown: &str, phase: ClusterPhase, operation: &str) -> Refused {
     let hint = match phase {
         ClusterPhase::Init => format!(
@@ -220,7 +220,7 @@ pub fn skipped(shown: &str, phase: ClusterPhase, operation: &str) -> Refused {
     Refused::new("sky.exceptions.ClusterNotUpError", message)
 }
 
-/// Until the Cluster is up.
+/// The next step until the Cluster is up.
 fn provisioning(seen: &Seen<'_>, cluster: &Cluster) -> Step {
     let launch = seen.launch;
     match coming(&launch.spec.cluster, cluster, launch.status.cluster_generation) {
@@ -244,7 +244,7 @@ fn fail(seen: &Seen<'_>, why: &Refused) -> Step {
     Step::Note(failed(seen.launch, &why.to_string(), seen.now))
 }
 
-/// The status of a launch that will not come to a job.
+/// The status of a launch that will submit no job.
 pub fn failed(launch: &Launch, message: &str, now: Timestamp) -> LaunchStatus {
     LaunchStatus {
         phase: LaunchPhase::Failed,
@@ -254,7 +254,7 @@ pub fn failed(launch: &Launch, message: &str, now: Timestamp) -> LaunchStatus {
     }
 }
 
-/// The status of a launch that is about this Cluster from now on, as the API has it after the patch.
+/// The status of a launch that is about this Cluster from now on. The Cluster is as the API returned it after the patch.
 pub fn taken(launch: &Launch, cluster: &Value, is_set_up: bool) -> LaunchStatus {
     LaunchStatus {
         phase: LaunchPhase::Provisioning,
@@ -272,7 +272,7 @@ pub fn sent(launch: &Launch) -> LaunchStatus {
     LaunchStatus { phase: LaunchPhase::Submitting, message: String::new(), ..launch.status.clone() }
 }
 
-/// The status of a launch whose job was submitted under this number; 0 where it has none.
+/// The status of a launch whose job was submitted under this number; 0 without a job.
 pub fn submitted(launch: &Launch, job: u32, now: Timestamp) -> LaunchStatus {
     LaunchStatus {
         phase: LaunchPhase::Succeeded,
@@ -289,11 +289,12 @@ pub fn job_of<'a>(launch: &Launch, jobs: &'a [Job]) -> Option<&'a Job> {
     jobs.iter().find(|job| object::label(&job.run, keys::LAUNCH) == Some(uid))
 }
 
-/// How long a launch that is over stays for its client to read, seconds.
+/// Seconds for which a finished launch stays for its client to read.
 const READ_FOR: i64 = 600;
 
-/// Whether a launch is of no more use: it is over, its client has read how it ended, and its cluster is gone or was launched again since. The
-/// last one of a cluster stays, and with it the files that the cluster's machines have; one that only started it does not count.
+/// Whether a finished launch is of no more use: its client has read how it ended, and its cluster is gone or was launched again since. The
+/// last launch of a cluster stays, and keeps the files that the cluster's machines have; a launch that only started the cluster does not
+/// count as the last.
 pub fn is_left(launch: &Launch, all: &[Launch], clusters: &BTreeSet<String>, now: Timestamp) -> bool {
     let ended = |launch: &Launch| launch.status.ended_at.parse::<Timestamp>().ok();
     let Some(at) = ended(launch).filter(|_| launch.status.phase.is_over()) else { return false };
@@ -313,18 +314,18 @@ fn autostop(autostop: &Autostop, since: Timestamp) -> Value {
     serde_json::to_value(with).unwrap_or_default()
 }
 
-/// When the cluster stops by itself while machines are made and files are sent: a launch that comes to no job leaves a cluster that stops
-/// by itself all the same, and no cluster stops before its job is there.
+/// When the cluster stops by itself while machines are made and files are sent. No cluster stops before its job exists, and a cluster whose
+/// launch submits no job still stops by itself.
 pub fn held(launch: &Launch, now: Timestamp) -> Option<Value> {
     launch.spec.autostop.as_ref().map(|set| autostop(set, held_until(now)))
 }
 
-/// From when on idleness counts while a launch is under way.
+/// The time from which idleness counts while a launch is in progress.
 pub fn held_until(now: Timestamp) -> Timestamp {
     api::time::later_secs(now, HELD)
 }
 
-/// Whether it is time to put off the time at which a cluster would stop by itself, if the launch and the cluster have one.
+/// Whether the time at which the cluster would stop by itself must be delayed now, if the launch and the cluster have one.
 fn is_due(launch: &Launch, cluster: &Cluster, now: Timestamp) -> bool {
     if launch.spec.autostop.is_none() {
         return false;
@@ -333,7 +334,7 @@ fn is_due(launch: &Launch, cluster: &Cluster, now: Timestamp) -> bool {
     since.is_some_and(|since| since < api::time::later(held_until(now), -RENEWED))
 }
 
-/// When the cluster stops by itself once the job was submitted: idleness counts from now on.
+/// When the cluster stops by itself after the job was submitted: idleness counts from now on.
 pub fn set(launch: &Launch, now: Timestamp) -> Option<Value> {
     launch.spec.autostop.as_ref().map(|set| autostop(set, now))
 }

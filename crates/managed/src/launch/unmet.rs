@@ -1,19 +1,19 @@
-//! What of a machine's description a place does not give: refused, or said in a line, never passed over.
+//! The parts of a machine's description that a place does not provide. Each is refused or reported in a line, never ignored.
 
 use super::Refused;
 use placement::{Cloud, Feature};
 use sky::resources::Resources;
 
-/// What a place does not give of a description.
+/// The parts of a description that a place does not provide.
 #[derive(Debug, Default, PartialEq)]
 struct Unmet {
-    /// Without which the task would be another one.
+    /// Parts without which the task would be another one.
     pub refused: Vec<String>,
-    /// Without which it runs all the same.
+    /// Parts without which the task can still run.
     pub without_effect: Vec<String>,
 }
 
-/// What is not to be had of this description where this provider makes machines.
+/// The parts of this description that this provider's machines cannot have.
 fn at(provider: &str, asked: &Resources) -> Unmet {
     let makes = |cloud: &Cloud| matches!(cloud, Cloud::Local | Cloud::Ssh | Cloud::Kubernetes);
     let Some(cloud) = Cloud::from_name(provider).filter(makes) else { return Unmet::default() };
@@ -57,10 +57,10 @@ fn at(provider: &str, asked: &Resources) -> Unmet {
     unmet
 }
 
-/// A line for each thing that has no effect at a place.
+/// A line for each part that has no effect at a place.
 ///
 /// # Errors
-/// What is refused there.
+/// The parts that are refused there.
 pub fn check(provider: &str, asked: &Resources) -> Result<Vec<String>, Refused> {
     let unmet = at(provider, asked);
     if !unmet.refused.is_empty() {
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn each_place_says_what_it_lacks() {
-        // refused, without effect, and the fields that are told
+        // refused, without effect, and the fields that are reported
         for (resources, local, ssh, kubernetes) in [
             ("cpus: 2, memory: 1+, autostop: 5, accelerators: H100", "", "", ""),
             ("image_id: docker:x", "!image_id", "!image_id", ""),

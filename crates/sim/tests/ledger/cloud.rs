@@ -1,5 +1,5 @@
-//! A provider of machines on which things go wrong: lost answers, machines that come late, twice or under the name of an earlier one,
-//! lists that lag, deletions that take their time.
+//! A provider of machines that fails: it loses answers, makes machines late, twice or under the name of an earlier one, returns outdated
+//! lists, and takes time for deletions.
 
 use crate::life::{Life, Side};
 use futures::FutureExt;
@@ -11,44 +11,45 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// It stands in for this computer, on which a task may run without any settings.
+/// It replaces the provider of this computer, on which a task may run without any settings.
 pub const NAME: &str = api::sky::providers::LOCAL;
-/// For how long things go wrong, once something is tried.
+/// How long the provider fails, from the action under test on.
 const STORM: Duration = Duration::from_secs(90);
 
-/// What is done wrong on purpose: each must fail a run, or the runs prove nothing.
+/// Planted bugs: each must fail a run, or the runs prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The machine is asked for before its object is written.
+    /// The machine is requested before its object is written.
     MachineBeforeObject,
-    /// The object goes with the first call to delete, whatever the provider says.
+    /// The object is removed after the first call to delete, whatever the provider answers.
     ReleasedUnheard,
-    /// A control plane that starts anew asks under tokens of its own.
+    /// A restarted control plane uses new tokens.
     TokensOfTheProcess,
-    /// The object goes before the provider is asked to end the machine.
+    /// The object is removed before the provider is asked to end the machine.
     ObjectBeforeMachine,
-    /// Nobody compares machines with the ledger.
+    /// Machines are not compared with the ledger.
     NoSweep,
-    /// Of two machines with one token the sweep sees one.
+    /// If two machines have one token, the sweep sees only one.
     TwinsLive,
-    /// A machine that is not listed is said to have ended.
+    /// A machine that is not listed is reported as ended.
     AbsenceIsLoss,
-    /// A launch does not look whether its job is there.
+    /// A launch does not check whether its job exists.
     JobUnseen,
 }
 
 #[derive(Clone, Debug)]
 struct Made {
     seen: Seen,
-    /// From when on lists and lookups show it.
+    /// The time from which lists and lookups show it.
     visible: Instant,
-    /// When it is gone, where it is being ended.
+    /// When it will be gone, if it is being ended.
     gone: Option<Instant>,
-    /// An object has noted its name. One that comes late, under the same token and a name that is free again, is another machine.
+    /// Whether an object has recorded its name. A machine that comes late, with the same token and a name that is free again, is another
+    /// machine.
     is_noted: bool,
 }
 
-/// The machines, and what happened to them.
+/// The machines, and their history.
 pub struct Cloud {
     state: Mutex<Inside>,
     pub bug: Option<Bug>,
@@ -57,27 +58,27 @@ pub struct Cloud {
 struct Inside {
     chance: Dice,
     calm: Option<Instant>,
-    /// There is always room: a cluster with one place waits for room by the wall's clock, which does not move here.
+    /// Whether there is always room. A cluster with one place waits for room by the real clock, which does not move here.
     has_room: bool,
     machines: Vec<Made>,
-    /// How many were ever made.
+    /// How many machines were ever made.
     made: usize,
-    /// Tokens of machines that will come.
+    /// Tokens of machines that will still be made.
     late: Vec<String>,
-    /// Ids that objects have noted, by token.
+    /// The ids that objects have recorded, by token.
     noted: BTreeMap<String, String>,
     broken: Option<String>,
 }
 
-/// Whether an object stands for a token.
+/// Whether a token has an object.
 pub type Stands = dyn Fn(&str) -> bool + Send + Sync;
 
-/// The token of an object in what was asked under: [`Bug::TokensOfTheProcess`] puts a number behind it.
+/// The token of an object, from the token of a request: [`Bug::TokensOfTheProcess`] appends a number.
 pub fn object_of(token: &str) -> &str {
     token.split('#').next().unwrap_or_default()
 }
 
-/// A machine as a control plane sees it.
+/// The provider's view of a machine for a control plane.
 fn shown(seen: &Seen) -> Seen {
     Seen { token: object_of(&seen.token).to_owned(), ..seen.clone() }
 }
@@ -102,20 +103,20 @@ impl Inside {
         self.machines.iter().position(|made| {
             made.seen.token == machine.token
                 && match &machine.id {
-                    // the name is enough: a machine can be seen by a caller that knows its name
+                    // the name is enough: a caller that knows a machine's name can see it
                     Some(id) => made.seen.id == *id,
                     None => made.visible <= now,
                 }
         })
     }
 
-    /// Whether a machine of this token will come, or will be seen.
+    /// Whether a machine of this token will still be made, or will become visible.
     fn may_come(&self, token: &str) -> bool {
         self.late.iter().any(|late| late == token) || self.machines.iter().any(|made| made.seen.token == token)
     }
 
     fn appear(&mut self, token: &str, node: &str) -> Seen {
-        // the lowest number that is free: names come again, as those of a pool's hosts do
+        // the lowest free number: names are reused, like those of a pool's hosts
         let free = (0..).find(|at| !self.machines.iter().any(|made| made.seen.id == format!("pool/h{at}")));
         let seen = Seen {
             token: token.into(),
@@ -163,12 +164,12 @@ impl Cloud {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on things go wrong for a while.
+    /// Makes the provider fail for a while from now on.
     pub fn storm(&self) {
         self.inside().calm = Some(Instant::now() + STORM);
     }
 
-    /// From now on there is always room.
+    /// Provides room always, from now on.
     pub fn has_room(&self) {
         self.inside().has_room = true;
     }
@@ -181,14 +182,15 @@ impl Cloud {
         self.inside().broken.clone()
     }
 
-    /// The machines that there are; `None` while some will still come.
+    /// The present machines; `None` while some will still be made.
     pub fn machines(&self) -> Option<Vec<Seen>> {
         let mut inside = self.inside();
         inside.clear();
         inside.late.is_empty().then(|| inside.machines.iter().map(|made| made.seen.clone()).collect())
     }
 
-    /// What holds at every moment: a machine whose name an object has noted has an object. `objects` are tokens and noted ids.
+    /// Checks what must hold at every moment: a machine whose name an object has recorded has an object. `objects` are tokens and recorded
+    /// ids.
     pub fn look(&self, objects: &[(String, String)]) {
         let mut inside = self.inside();
         inside.clear();
@@ -205,7 +207,7 @@ impl Cloud {
         }
     }
 
-    /// The token that is asked under; `life` is the number of the control plane.
+    /// The token of a request; `life` is the number of the control plane.
     fn token(&self, token: &str, life: u32) -> String {
         match self.bug {
             Some(Bug::TokensOfTheProcess) => format!("{token}#{life}"),
@@ -213,11 +215,11 @@ impl Cloud {
         }
     }
 
-    /// A machine is made while no object says so.
+    /// Makes a machine that has no object.
     pub fn early(&self) {
         let mut inside = self.inside();
         let made = inside.appear("early", "early");
-        // the sweep ends it within a minute: only at once it is seen
+        // the sweep ends it within a minute, so it is reported at once
         inside.breaks(format!("machine {} is made, and no object says so", made.id));
     }
 
@@ -266,7 +268,7 @@ impl Cloud {
         if inside.wrong(15) {
             return lost();
         }
-        // tokens of a process are known by their beginning
+        // tokens of a process are recognized by their beginning
         let named = inside.machines.iter().map(|made| made.seen.token.clone());
         let mut named = named.filter(|token| object_of(token) == machine.token);
         let token = named.next().unwrap_or_else(|| machine.token.clone());
@@ -336,7 +338,7 @@ pub struct Called {
 }
 
 impl Called {
-    /// A call is a moment before and a moment behind which the control plane may be killed; it takes its time.
+    /// Makes a call, which takes time. The control plane may be killed right before or right after it.
     fn call<'a, T: Send + 'a>(
         &'a self,
         what: &'static str,

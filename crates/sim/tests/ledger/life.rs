@@ -1,20 +1,20 @@
-//! Control planes that are killed: each write and each call of a provider is counted, and one of them is the last that a control plane does.
+//! Control planes that are killed. Each write and each call of a provider is counted, and a control plane is killed at one of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// When the control plane is killed: right before what it was about to do, or right after, before it hears of it.
+/// When the control plane is killed: right before the action, or right after it, before it gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Before,
     After,
 }
 
-/// What has been done so far, across lives.
+/// The actions so far, of all lives.
 #[derive(Default)]
 struct Count {
-    /// Whether it is counted: not what leads up to what is tried.
+    /// Whether actions are counted. Preparations are not.
     on: bool,
     done: Vec<String>,
     kill: Option<(usize, Side)>,
@@ -38,7 +38,7 @@ impl Points {
         self.with(|count| count.on = on);
     }
 
-    /// What was counted.
+    /// The counted actions.
     pub fn done(&self) -> Vec<String> {
         self.with(|count| count.done.clone())
     }
@@ -50,12 +50,12 @@ impl Points {
 
 /// One control plane, from its start to its kill.
 pub struct Life {
-    /// The how-manieth it is.
+    /// Its number, in the order of the lives.
     pub number: u32,
     points: Points,
     dead: AtomicBool,
     pub death: Notify,
-    /// What must hold at every moment.
+    /// Checks what must hold at every moment.
     look: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -64,14 +64,14 @@ impl Life {
         Self { number, points, dead: AtomicBool::new(false), death: Notify::new(), look }
     }
 
-    /// The dead do nothing: what they were about to do waits for ever.
+    /// A dead control plane does nothing: its next action waits for ever.
     pub async fn lives(&self) {
         if self.dead.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Before a write or a call: gives its number where it is counted.
+    /// Comes before a write or a call. Returns its number if it is counted.
     pub async fn reach(&self, what: String) -> Option<usize> {
         self.lives().await;
         let point = self.points.with(|count| {

@@ -1,12 +1,12 @@
-//! The ledger of machines, killed at every write and every call: the real controllers of launches, clusters and machines over a real API server
-//! in memory, and a provider on which things go wrong.
+//! The ledger of machines, with a kill at every write and every call: the real controllers of launches, clusters and machines over a real
+//! API server in memory, and a provider that fails.
 //!
-//! Each scenario is run once, and its writes to the API server and calls of the provider are counted. Then it is run once more for each of
-//! them, with the control plane killed right before it, and right after it before it hears of it; the next control plane starts a second
-//! later. In the end the cluster is ended, and nothing may be left. Time is tokio's own: minutes pass in no time.
+//! Each scenario runs once, and its writes to the API server and its calls of the provider are counted. Then it runs again twice for each
+//! of them: the control plane is killed right before it, or right after it, before it gets the answer. The next control plane starts a
+//! second later. In the end the cluster is ended, and nothing may be left. The clock is tokio's own, paused: minutes pass at once.
 //!
-//! `TRAINYARD_LEDGER_SHARE` says how many of a hundred moments are tried (10; `make soak`: 100), `TRAINYARD_LEDGER_STORMS` under how many
-//! seeds of a provider on which things go wrong beside one on which nothing does (2; `make soak`: 20).
+//! `TRAINYARD_LEDGER_SHARE` is the share of moments to try, in percent (10; `make soak`: 100). `TRAINYARD_LEDGER_STORMS` is the number of
+//! seeds with a failing provider, in addition to one run without failures (2; `make soak`: 20).
 
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use world::{Scene, Wish};
 
-/// What is tried.
+/// The action under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scenario {
     Launch,
@@ -29,7 +29,7 @@ enum Scenario {
     Launched,
     /// A Launch is created on a cluster that is stopped.
     LaunchedAgain,
-    /// As `sky down` ends a cluster that is being launched.
+    /// `sky down` ends a cluster that is being launched.
     DownDuringLaunched,
     Stop,
     Start,
@@ -47,7 +47,7 @@ const ALL: [Scenario; 10] =
     [Launch, Launched, LaunchedAgain, DownDuringLaunched, Stop, Start, Autostop, AutostopDown, Down, DownDuringLaunch];
 
 impl Scenario {
-    /// What leads up to it: nothing goes wrong there.
+    /// The preparations, during which nothing fails.
     async fn prepare(self, scene: &mut Scene) -> Result<(), String> {
         if matches!(self, Launch | DownDuringLaunch | Launched | DownDuringLaunched) {
             return Ok(());
@@ -108,7 +108,7 @@ impl Scenario {
     }
 }
 
-/// One run; gives what was done while it was tried, and whether the control plane was killed.
+/// One run. Returns the actions under test, and whether the control plane was killed.
 fn run(
     scenario: Scenario,
     storm: u64,
@@ -140,7 +140,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// What came of kills.
+/// The results of kills.
 #[derive(Default)]
 struct Tried {
     moments: usize,
@@ -148,7 +148,7 @@ struct Tried {
     failed: Vec<String>,
 }
 
-/// Kills at a share of the moments of a scenario.
+/// Kills the control plane at a share of the moments of a scenario.
 fn kills(scenario: Scenario, storm: u64, bug: Option<Bug>, share: u64, tried: &mut Tried) {
     let name = format!("{scenario:?}, storm {storm}");
     let done = match run(scenario, storm, bug, None) {
@@ -158,7 +158,7 @@ fn kills(scenario: Scenario, storm: u64, bug: Option<Bug>, share: u64, tried: &m
     let sides = [Side::Before, Side::After];
     let moments = (0..done.len()).flat_map(|point| sides.map(|side| (point, side)));
     for (at, (point, side)) in moments.enumerate() {
-        // spread over all, and others for other scenarios
+        // spread over all moments, and different ones for each scenario
         if (at as u64 * share + storm * 37 + scenario as u64 * 13) % 100 >= share {
             continue;
         }
@@ -190,7 +190,7 @@ fn a_kill_before_and_after_any_write_or_call_leaves_no_machine() {
 
 #[test]
 fn planted_bugs_are_found() {
-    // with the scenario that meets it, and whether only a provider on which things go wrong does
+    // each bug with the scenario that finds it, and whether that needs a failing provider
     let bugs = [
         (Bug::MachineBeforeObject, Launch, false),
         (Bug::ReleasedUnheard, Down, false),

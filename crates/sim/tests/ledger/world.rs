@@ -1,4 +1,4 @@
-//! A real API server in memory, the real controllers of launches, clusters and machines on it, the provider, and everybody else.
+//! A real API server in memory with the real controllers of launches, clusters and machines, the provider, and all other actors.
 
 use crate::cloud::{Bug, Called, Cloud, NAME, Stands, object_of};
 use crate::life::{Life, Points, Side};
@@ -29,12 +29,12 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
-/// How long a run may take to come to rest: longer than what is late, two sweeps and the longest pause between two tries.
+/// How long a run may take to settle: longer than any delay, two sweeps and the longest pause between two tries.
 const REST: Duration = Duration::from_secs(900);
-/// How long it must stay so, where the wish is that nothing is there: two sweeps.
+/// How long it must stay settled, if nothing should be left: two sweeps.
 const STAYS: Duration = Duration::from_secs(130);
 
-/// The server's chance is a count: runs do not differ by it.
+/// The server's random numbers are a count, so that runs are equal.
 struct Counted(AtomicU64);
 
 impl resource::ClockAndDice for Counted {
@@ -55,7 +55,7 @@ impl resource::ClockAndDice for Counted {
     }
 }
 
-/// What a control plane sends to the API server: each write is a moment before and a moment behind which it may be killed.
+/// Passes a control plane's requests to the API server. It may be killed right before or right after each write.
 #[derive(Clone)]
 struct Wire {
     server: Local,
@@ -81,7 +81,7 @@ impl Service<Request<kube::client::Body>> for Wire {
         }
         Box::pin(async move {
             let path = request.uri().path().to_owned();
-            // nobody reads what is told by events
+            // no code reads the events
             if request.method() == Method::GET || path.ends_with("/events") {
                 life.lives().await;
                 return server.oneshot(request).await;
@@ -102,7 +102,7 @@ impl Service<Request<kube::client::Body>> for Wire {
     }
 }
 
-/// The kinds, read once for all runs. What a JobSet's fields are decides nothing here, and its schema is most of the work.
+/// The kinds, read once for all runs. The schema of JobSets is left out: it decides nothing here, and would be most of the work.
 fn definitions() -> &'static [Value] {
     static DEFINITIONS: OnceLock<Vec<Value>> = OnceLock::new();
     DEFINITIONS.get_or_init(|| {
@@ -119,17 +119,17 @@ fn definitions() -> &'static [Value] {
     })
 }
 
-/// Where the cluster is to be in the end.
+/// The state that the cluster must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Up,
-    /// Up, and the launch has come to one job.
+    /// Up, and the launch has exactly one job.
     Launched,
     Stopped,
     Gone,
 }
 
-/// All of it.
+/// The complete world.
 pub struct Scene {
     server: Local,
     core: Arc<Core>,
@@ -138,7 +138,7 @@ pub struct Scene {
     lives: Arc<AtomicU64>,
     tasks: JoinSet<()>,
     jobs: u32,
-    /// The home of the control planes' user.
+    /// The home directory of the control planes' user.
     home: Arc<tempfile::TempDir>,
 }
 
@@ -146,7 +146,7 @@ fn of_kind(core: &Core, gvk: &Gvk, plural: &str) -> Vec<Arc<Value>> {
     Objects::list(core, &gvk.group, plural, "")
 }
 
-/// Tokens and noted ids.
+/// Tokens and recorded ids.
 fn lines(core: &Core) -> Vec<(String, String)> {
     let machines = of_kind(core, &machine_gvk(), "machines");
     let line = |one: &Arc<Value>| (object::uid(one).to_owned(), object::text(&one["status"], "id").to_owned());
@@ -200,7 +200,7 @@ impl Scene {
         scene
     }
 
-    /// Control planes, one after the other.
+    /// Runs control planes, one after the other.
     fn start(&mut self) {
         let (server, core, cloud) = (self.server.clone(), self.core.clone(), self.cloud.clone());
         let (points, lives, home) = (self.points.clone(), self.lives.clone(), self.home.clone());
@@ -251,7 +251,7 @@ impl Scene {
         self.exec().await;
     }
 
-    /// What `sky launch` writes.
+    /// Writes the objects of `sky launch`.
     pub async fn sky_launch(&self) {
         self.cloud.has_room();
         let task = json!({"name": "train", "num_nodes": 2, "run": "true", "resources": {"infra": "local"}});
@@ -263,7 +263,7 @@ impl Scene {
         self.must(Method::POST, LAUNCHES, JSON, launch).await;
     }
 
-    /// What `sky down` deletes: the launches first, so that none of them makes the cluster again.
+    /// Deletes the objects that `sky down` deletes: the launches first, so that none of them makes the cluster again.
     pub async fn sky_down(&self) {
         self.must(Method::DELETE, &format!("{LAUNCHES}/dev-1"), JSON, Value::Null).await;
         while !of_kind(&self.core, &launch_gvk(), "launches").is_empty() {
@@ -294,7 +294,7 @@ impl Scene {
         of_kind(&self.core, &api::sky::cluster_gvk(), "clusters").into_iter().next()
     }
 
-    /// What is wrong with how things are, if they are to stay so.
+    /// The fault of the present state, if it should be the final one.
     fn judge(&self, wish: Wish) -> Result<(), String> {
         let Some(there) = self.cloud.machines() else { return Err("a machine will still come".into()) };
         let lines = lines(&self.core);
@@ -338,7 +338,7 @@ impl Scene {
         }
     }
 
-    /// A launch has come to one job.
+    /// Whether a launch has exactly one job.
     fn judge_launch(&self) -> Result<(), String> {
         let launches = of_kind(&self.core, &launch_gvk(), "launches");
         let [launch] = &*launches else { return Err(format!("{} launches", launches.len())) };
@@ -350,7 +350,7 @@ impl Scene {
         }
     }
 
-    /// Waits until things are as wished.
+    /// Waits until the wished state is reached.
     pub async fn settle(&self, wish: Wish) -> Result<(), String> {
         let begun = Instant::now();
         loop {
@@ -368,7 +368,7 @@ impl Scene {
         }
     }
 
-    /// Down, and nothing comes back.
+    /// Ends the cluster, and checks that nothing comes back.
     pub async fn end(&self) -> Result<(), String> {
         self.down().await;
         self.settle(Wish::Gone).await?;
@@ -377,7 +377,7 @@ impl Scene {
     }
 }
 
-/// Nodes register, jobs end, what was deleted goes; says whether there is anything.
+/// Acts for the rest of the world: nodes register, jobs end, deleted objects go. Returns whether any objects are left.
 async fn everybody(server: &Local, core: &Core) -> bool {
     let machines = of_kind(core, &machine_gvk(), "machines");
     for machine in &machines {
@@ -401,7 +401,7 @@ async fn everybody(server: &Local, core: &Core) -> bool {
         let path = format!("{JOBSETS}/{}", object::meta(jobset, "name"));
         let owner = &jobset["metadata"]["ownerReferences"][0]["uid"];
         let done = if !cluster.iter().any(|cluster| *owner == object::uid(cluster)) {
-            // what the garbage collector does
+            // the work of the garbage collector
             ask(server, Method::DELETE, &path, JSON, &Value::Null).await
         } else if object::is_terminating(jobset) {
             ask(server, Method::PATCH, &path, MERGE, &json!({"metadata": {"finalizers": null}})).await

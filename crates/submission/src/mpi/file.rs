@@ -1,4 +1,4 @@
-//! An MPIJob that a file holds.
+//! An MPIJob from a file.
 
 use api::mpi::{API_VERSION, KIND};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 /// Why a text is not one MPIJob.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoMpiJob {
-    /// It is no YAML; the first line of what the parser says.
+    /// The text is not YAML; this is the first line of the parser's message.
     #[error("{0}")]
     Yaml(String),
     #[error("it is empty")]

@@ -1,4 +1,4 @@
-//! MPI on this machine, whose programs the pods of a laptop run.
+//! MPI on this machine: the pods of a laptop run the machine's own programs.
 
 use super::manifest::{Here, Implementation, wrong};
 
@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What pods take over from the caller.
+/// Variables that pods inherit from the caller.
 pub fn here() -> Result<Here, ClientError> {
     let directory = std::env::current_dir()
         .map_err(|source| ClientError::Io { doing: "find", path: PathBuf::from("."), source })?
@@ -19,8 +19,8 @@ pub fn here() -> Result<Here, ClientError> {
     Ok(Here { directory, variables: variables.collect() })
 }
 
-/// Refuses a job whose mpirun is missing here, or is another MPI's than the job is for. `path`: the launcher's. `from_file`: the job
-/// was not made of flags.
+/// Refuses a job if its mpirun is missing here, or belongs to another MPI than the job's. `path`: the launcher's. `from_file`: the job
+/// comes from a file, not from flags.
 pub fn check(implementation: &str, command: &[&str], path: &str, from_file: bool) -> Result<(), ClientError> {
     let Some(program) = command.first().filter(|program| {
         let name = Path::new(program).file_name();
@@ -32,10 +32,10 @@ pub fn check(implementation: &str, command: &[&str], path: &str, from_file: bool
         let told = format!("there is no {program} on this machine: {}", install(implementation));
         return Err(ClientError::Usage(ErrorCode::ProgramMissing, told));
     };
-    // a program that says nothing of itself is left to the job
+    // a program that does not identify itself is left to the job
     let said = Command::new(&found).arg("--version").env("PATH", path).stdin(Stdio::null()).output();
     let Some(of) = said.ok().and_then(|said| maker(&String::from_utf8_lossy(&said.stdout))) else { return Ok(()) };
-    // one that does not exist is the server's to refuse
+    // the server refuses one that does not exist
     let is_known = Implementation::ALL.iter().any(|known| known.as_str() == implementation);
     if of.as_str() == implementation || !is_known {
         return Ok(());
@@ -52,7 +52,7 @@ pub fn check(implementation: &str, command: &[&str], path: &str, from_file: bool
     )))
 }
 
-/// Whose mpirun says this of its version. Intel's is a Hydra, too.
+/// Which MPI's mpirun prints this version. Intel's is a Hydra, too.
 fn maker(version: &str) -> Option<Implementation> {
     let signs = [
         ("Open MPI", Implementation::OpenMpi),

@@ -1,6 +1,6 @@
-//! The MPIJob that values describe.
+//! Makes the MPIJob that values describe.
 //!
-//! The Python SDK (`sdk/python`) makes the same of the same input; `sdk/golden` holds both to it.
+//! The Python SDK (`sdk/python`) makes the same object from the same input; the cases in `sdk/golden` test both.
 
 use super::words::words;
 use api::mpi::annotations::{REACHABLE, WAIT_FOR_WORKERS};
@@ -13,9 +13,9 @@ use client::codes::ErrorCode;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// Programs that start the ranks themselves: a command that begins with one is taken as it is.
+/// Programs that start the ranks themselves: a command that begins with one is used unchanged.
 const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "horovodrun"];
-/// Where Open MPI 5 looks for hosts. It does not know the names that operators set, and would run all ranks in the launcher.
+/// Where Open MPI 5 looks for hosts. It ignores the variables that operators set, and would run all ranks in the launcher.
 const HOSTFILE: (&str, &str) = (env::OPEN_MPI_5_HOSTFILE, "/etc/mpi/hostfile");
 /// Lets Open MPI's mpirun run as root.
 const AS_ROOT: [(&str, &str); 2] = [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
@@ -31,7 +31,7 @@ pub enum Implementation {
     Mpich,
 }
 
-/// What an MPIJob is asked to be.
+/// The requested properties of an MPIJob.
 #[derive(Clone, Debug, Default)]
 pub struct Spec {
     pub name: String,
@@ -59,7 +59,7 @@ pub struct Spec {
 impl Implementation {
     pub(super) const ALL: [Self; 3] = [Self::OpenMpi, Self::Intel, Self::Mpich];
 
-    /// As the API writes it.
+    /// Its value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OpenMpi => "OpenMPI",
@@ -69,16 +69,16 @@ impl Implementation {
     }
 }
 
-/// What the pods of a laptop take over from the user who creates the job, for they are processes there.
+/// Variables that the pods of a laptop inherit from the user who creates the job, because they are processes there.
 #[derive(Clone, Debug, Default)]
 pub struct Here {
     pub directory: String,
     pub variables: Vec<(String, String)>,
 }
 
-/// The MPIJob. `namespace`: where it is written into it.
+/// Makes the MPIJob. `namespace`: written into it if given.
 ///
-/// Errors: a flag's value cannot be right; the error names both.
+/// Errors: a flag's value is invalid; the error names both.
 pub fn manifest(spec: &Spec, namespace: Option<&str>, here: Option<&Here>) -> Result<Value, ClientError> {
     let name = spec.name.as_str();
     let workers = spec.workers;
@@ -122,7 +122,7 @@ pub fn manifest(spec: &Spec, namespace: Option<&str>, here: Option<&Here>) -> Re
         worker["resources"] = json!({"requests": resources, "limits": resources});
     }
 
-    // a laptop's folders are seen from where the caller is
+    // a laptop's pods see folders from the caller's directory
     let directory = match here {
         Some(here) => {
             let folder = Path::new(&here.directory).join(spec.workdir.as_deref().unwrap_or_default());
@@ -151,7 +151,7 @@ pub fn manifest(spec: &Spec, namespace: Option<&str>, here: Option<&Here>) -> Re
     }))
 }
 
-/// Refuses a name that the job's pods could not be called by.
+/// Refuses a name that would make the names of the job's pods invalid.
 pub fn check_name(name: &str, workers: i32) -> Result<(), ClientError> {
     let last = worker(name, workers.saturating_sub(1));
     if last.len() > NAME_MAX {
@@ -168,7 +168,7 @@ pub fn check_name(name: &str, workers: i32) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Refuses more workers than the job's ConfigMap has room for.
+/// Refuses more workers than fit into the job's ConfigMap.
 pub fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(), ClientError> {
     match hostfile_fault(workers, namespace, name, None) {
         Some(fault) => Err(wrong(format!("--workers {workers}: {fault}"))),
@@ -176,7 +176,7 @@ pub fn check_hosts(name: &str, namespace: &str, workers: i32) -> Result<(), Clie
     }
 }
 
-/// What the launcher runs.
+/// The command of the launcher.
 fn command(spec: &Spec, ranks: i64, given: &[(String, String)]) -> Result<Vec<String>, ClientError> {
     let text = spec.command.as_str();
     let own = words(text).map_err(|fault| wrong(format!("--command {text:?}: {fault}")))?;
@@ -188,20 +188,20 @@ fn command(spec: &Spec, ranks: i64, given: &[(String, String)]) -> Result<Vec<St
     }
     let mut words = vec!["mpirun".to_owned(), "-n".to_owned(), ranks.to_string()];
     if spec.implementation == Implementation::OpenMpi {
-        // its ranks see the launcher's variables only where they are named
+        // its ranks get only those of the launcher's variables that are named
         words.extend(given.iter().flat_map(|(name, _)| ["-x".to_owned(), name.clone()]));
     }
     words.extend(own);
     Ok(words)
 }
 
-/// `NAME=VALUE`, each once: the last one counts.
+/// `NAME=VALUE`, each name once: the last value counts.
 fn variables(flags: &[String]) -> Result<Vec<(String, String)>, ClientError> {
     let mut variables: Vec<(String, String)> = Vec::new();
     for flag in flags {
         let (name, value) = flag.split_once('=').ok_or_else(|| wrong(format!("--env {flag:?}: must be NAME=VALUE")))?;
         let is_word = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        // mpirun would take one that begins with a dash for a flag
+        // mpirun would read a name that begins with a dash as a flag
         let is_begun = name.starts_with(|c: char| c.is_ascii_alphabetic() || "._".contains(c));
         if !is_begun || !name.chars().all(is_word) {
             return Err(wrong(format!("--env {flag:?}: {name:?} is no name of a variable")));
@@ -233,7 +233,7 @@ fn resources(spec: &Spec) -> Result<Map<String, Value>, ClientError> {
     Ok(amounts)
 }
 
-/// A pod under the restricted Pod Security standard, without a mesh's proxy and without a token for the API.
+/// A pod that meets the restricted Pod Security standard, without a mesh's proxy and without a token for the API.
 fn pod(asked: &Spec, directory: Option<&str>, mut container: Value) -> Value {
     if container["env"].as_array().is_some_and(Vec::is_empty)
         && let Some(container) = container.as_object_mut()
@@ -249,7 +249,7 @@ fn pod(asked: &Spec, directory: Option<&str>, mut container: Value) -> Value {
         container["securityContext"] = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     }
     spec["containers"] = json!([container]);
-    // a proxy never ends, and would take the connections between ranks
+    // a proxy never ends, and would intercept the connections between ranks
     json!({"metadata": {"annotations": {"sidecar.istio.io/inject": "false"}}, "spec": spec})
 }
 

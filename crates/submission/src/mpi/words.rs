@@ -5,7 +5,7 @@
 #[error("{0}")]
 pub(crate) struct Unclosed(&'static str);
 
-/// The words of a command: quotes and backslashes as in sh, and nothing expanded (Python's `shlex.split` gives the same).
+/// Splits a command into words: quotes and backslashes as in sh, without expansion (like Python's `shlex.split`).
 pub(crate) fn words(command: &str) -> Result<Vec<String>, Unclosed> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -25,7 +25,7 @@ pub(crate) fn words(command: &str) -> Result<Vec<String>, Unclosed> {
     Ok(words)
 }
 
-/// What stands up to the closing quote; a backslash quotes in double quotes only, and there only quotes and backslashes.
+/// The text up to the closing quote. A backslash quotes only in double quotes, and there only quotes and backslashes.
 fn quoted(quote: char, characters: &mut std::str::Chars<'_>, word: &mut String) -> Result<(), Unclosed> {
     const OPEN: Unclosed = Unclosed("a quote is not closed");
     loop {
@@ -40,7 +40,7 @@ fn quoted(quote: char, characters: &mut std::str::Chars<'_>, word: &mut String) 
     }
 }
 
-/// A word that only a shell would read: here it goes to the program. One in quotes is meant so.
+/// A word that only a shell would interpret: without a shell the program gets it. A quoted one is intended.
 pub fn for_a_shell(command: &str) -> Option<&'static str> {
     const WORDS: [&str; 9] = ["&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"];
     let split = words(command).unwrap_or_default();

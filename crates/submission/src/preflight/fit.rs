@@ -1,4 +1,4 @@
-//! Compares what a job's pods ask for with what the nodes have in all: whether the pods could ever run.
+//! Compares the requests of a job's pods with the capacity of the nodes: whether the pods could ever run.
 
 use crate::spec::Spec;
 use api::object;
@@ -8,16 +8,16 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use view::amounts::{Amounts, GPU, amounts, requested, shown};
 
-/// What a job asks for.
+/// The requests of a job.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub nodes: i64,
-    /// Of each node, by resource; with what asked for it: a flag, or the runtime.
+    /// The request of each node, by resource, each with its source: a flag, or the runtime.
     each: BTreeMap<String, (Quantity, String)>,
 }
 
 impl Wanted {
-    /// Of the flags, and of the runtime's trainer where they say nothing.
+    /// The requests of the flags, and of the runtime's trainer where there is no flag.
     pub(super) fn of(spec: &Spec, runtime: &Value, step: &str) -> Self {
         let nodes = spec.nodes.map(i64::from);
         let nodes = nodes.or_else(|| runtime["spec"]["mlPolicy"]["numNodes"].as_i64()).unwrap_or(1);
@@ -35,7 +35,7 @@ impl Wanted {
         let of_step = jobs.into_iter().flatten().find(|job| object::text(job, "name") == step);
         let pod = of_step.map_or(&Value::Null, |job| &job["template"]["spec"]["template"]["spec"]);
         for container in pod["containers"].as_array().into_iter().flatten() {
-            // flags replace all that the runtime says of this container
+            // flags replace all resources that the runtime sets for this container
             if flagged && container["name"] == NODE {
                 continue;
             }
@@ -53,8 +53,8 @@ impl Wanted {
         !self.each.is_empty()
     }
 
-    /// Why these nodes can never run it, in one line; `None` where they can, or nothing is known of them. `machine`: the node
-    /// is this machine.
+    /// Why these nodes can never run it, in one line; `None` if they can, or if nothing is known about them. `machine`: the node is this
+    /// machine.
     pub(super) fn fault(&self, nodes: &[Value], machine: bool) -> Option<String> {
         let nodes: Vec<Amounts> = nodes.iter().map(|node| amounts(&node["status"]["allocatable"])).collect();
         if nodes.is_empty() {
@@ -81,7 +81,7 @@ impl Wanted {
         }
         let flags: Vec<&str> = self.each.values().map(|(_, said)| said.as_str()).collect();
         let flags: String = flags.iter().map(|flag| format!(" {flag}")).collect();
-        // the scarcest: the one by itself has too little room for all
+        // report the scarcest resource: the one whose requests fit into the nodes the fewest times
         let scarce = self.each.iter().min_by_key(|(resource, (amount, _))| {
             nodes.iter().map(|node| times(held(node, resource), *amount)).sum::<i64>()
         });
@@ -108,10 +108,10 @@ impl Wanted {
     }
 }
 
-/// How often one amount goes into another.
+/// How many times one amount fits into another.
 fn times(held: Quantity, amount: Quantity) -> i64 {
     let amount_millis = amount.milli_value().max(1);
-    // memory in thousandths of bytes is more than 64 bits hold
+    // memory in thousandths of a byte does not fit into 64 bits
     if amount_millis == i64::MAX || held.milli_value() == i64::MAX {
         return held.value() / amount.value().max(1);
     }
@@ -157,7 +157,7 @@ mod tests {
             assert_eq!(told(words, runtime, &laptop, true), wanted, "{words:?}");
         }
         assert_eq!(told(&["--gpus", "8"], &none, &[], true), "", "nothing is known");
-        // flags replace what the runtime asks for
+        // flags replace the runtime's requests
         assert_eq!(told(&["--cpus", "1"], &hungry, &laptop, true), "");
         let cluster = [node(json!({"cpu": "4", "nvidia.com/gpu": "8"})), node(json!({"cpu": "64"}))];
         assert_eq!(told(&["--gpus", "16"], &none, &cluster, false), "--gpus 16: the largest node has 8 GPUs");

@@ -7,12 +7,12 @@ use api::trainer::printed::Patterns;
 use client::ClientError;
 use client::codes::ErrorCode;
 
-/// Less memory than any process needs: a unit was forgotten.
+/// Less memory than any process needs: the user probably forgot a unit.
 const MEMORY_MIN: i64 = 1 << 20;
 
 /// The metrics of `--metric`.
 ///
-/// Errors: `Usage` for what is no pattern.
+/// Errors: `Usage` for an invalid pattern.
 pub fn metrics(flags: &[String]) -> Result<Patterns, ClientError> {
     let refused = |why: String| ClientError::Usage(ErrorCode::FlagRefused, format!("--metric {why}"));
     if flags.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn variables(flags: &[String]) -> Result<Vec<(String, String)>, Clien
     pairs.collect()
 }
 
-/// The flag that only jobs on this machine can have, and what to do elsewhere.
+/// A flag that works only for jobs on this machine, and what to do elsewhere.
 pub(super) fn only_here(spec: &Spec) -> Option<String> {
     const IMAGE: &str = "a cluster's pods have the Python of their image; choose that with --image";
     let chosen = [
@@ -50,7 +50,7 @@ pub(super) fn only_here(spec: &Spec) -> Option<String> {
     Some(format!("{flag} is for jobs on this machine: {why}"))
 }
 
-/// What is wrong with a flag's value: the flag, the value and why, in one line.
+/// The fault of a flag's value in one line: the flag, the value and why.
 pub(super) fn fault(spec: &Spec) -> Option<String> {
     let name = spec.name.as_deref().and_then(name_fault);
     name.or_else(|| quantity_fault("--cpus", spec.cpus.as_deref()))
@@ -72,7 +72,7 @@ fn name_fault(name: &str) -> Option<String> {
     ))
 }
 
-/// Why a job cannot have this name: that of its last pod would be too long. `step` is the runtime's replicated job.
+/// Why a job cannot have this name: its last pod's name would be too long. `step` is the runtime's replicated job.
 pub(super) fn pod_name_fault(name: &str, step: &str, nodes: i64) -> Option<String> {
     let rest = format!("-{step}-0-{}-xxxxx", nodes - 1);
     let most = LABEL_MAX.saturating_sub(rest.len());

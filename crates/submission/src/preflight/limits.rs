@@ -1,17 +1,17 @@
-//! Says how the machine enforces the limits that flags ask for.
+//! Reports how the machine enforces the limits that flags set.
 
 use crate::spec::Spec;
 use api::node::{Enforced, LIMITS, Limited};
 use api::object::{annotation, meta};
 use serde_json::Value;
 
-/// How `--memory` and `--cpus` are enforced by these nodes, in one line; `None` where neither is given, or no node says.
+/// How these nodes enforce `--memory` and `--cpus`, in one line; `None` if neither flag is given, or no node reports it.
 pub(super) fn line(spec: &Spec, nodes: &[Value]) -> Option<String> {
     if spec.memory.is_none() && spec.cpus.is_none() {
         return None;
     }
     let known = nodes.iter().filter_map(|node| Some((node, Limited::parse(annotation(node, LIMITS)?)?)));
-    // The job may run on any of them, so the one that enforces least counts.
+    // The job may run on any node, so the one that enforces least counts.
     let by_kernel = |limited: &Limited| {
         [limited.memory, limited.cpu].into_iter().filter(|enforced| *enforced == Enforced::ByCgroup).count()
     };

@@ -2,7 +2,7 @@
 //! nodes could ever hold the pods. A job that cannot run is refused with one line that names the flag and the value.
 //!
 //! The interpreter and the server are asked at the same time: [`Submission::begin`] starts the interpreter, [`Submission::ready`] judges.
-//! What cannot be known (missing rights, the images of a cluster) is not checked.
+//! Facts that cannot be known (missing rights, the images of a cluster) are not checked.
 
 mod fit;
 pub(crate) mod flags;
@@ -30,10 +30,10 @@ use tokio::task::JoinHandle;
 use verdict::Python;
 use view::state::{Phase, age};
 
-/// How long a cluster's nodes may take to be listed; there may be thousands.
+/// How long the list of a cluster's nodes may take; there may be thousands.
 const NODES_MAX: Duration = Duration::from_millis(600);
 
-/// A submission that is being looked at; nothing has been created yet.
+/// A submission that is being checked; nothing has been created yet.
 pub struct Submission {
     spec: Spec,
     code: Code,
@@ -41,26 +41,26 @@ pub struct Submission {
     asked: Option<Asked>,
 }
 
-/// A question that an interpreter was asked.
+/// A question that was sent to an interpreter.
 struct Asked {
     interpreter: PathBuf,
     answer: JoinHandle<Result<Answer, String>>,
 }
 
-/// A submission that can run, as far as can be known.
+/// A submission that can run, as far as is known.
 pub struct Ready {
     pub spec: Spec,
     pub(crate) code: Code,
     pub(crate) setting: Setting,
     pub(crate) runtime: Runtime,
-    /// The ranks are forked from a process that waits with torch.
+    /// The ranks are forked from a process that has imported torch.
     pub(crate) warm: bool,
 }
 
 impl Submission {
-    /// Looks at the flags and starts to ask the interpreter. `here`: pods are processes of this machine.
+    /// Checks the flags and starts to ask the interpreter. `here`: pods are processes of this machine.
     ///
-    /// Errors: `Usage` for flags that cannot be meant so, or are for another place.
+    /// Errors: `Usage` for flags that are contradictory or do not work here.
     pub fn begin(spec: Spec, code: Code, here: bool) -> Result<Self, ClientError> {
         if !here && let Some(fault) = flags::only_here(&spec) {
             return Err(ClientError::Usage(ErrorCode::FlagOfOtherPlace, fault));
@@ -77,7 +77,7 @@ impl Submission {
             verdict::readable(&look.code, &look.setting, None)?;
         }
         if here && look.code.start == Start::Python {
-            // only a runtime of another's making is not known by its name
+            // a runtime's name shows its framework, unless the runtime is a custom one
             let name = look.spec.runtime.as_deref().unwrap_or(DEFAULT);
             let framework = if name.starts_with("torch") { "torch" } else { name };
             look.ask(Launcher::of(framework))?;
@@ -102,7 +102,7 @@ impl Submission {
         Ok(())
     }
 
-    /// What the interpreter says: that it runs, that the script is Python.
+    /// The interpreter's answer: that it runs, and that the script is Python.
     async fn answer(&mut self) -> Result<Option<Python>, ClientError> {
         let Some(asked) = self.asked.take() else { return Ok(None) };
         let answer = asked.answer.await.expect("asking does not panic");
@@ -110,7 +110,7 @@ impl Submission {
         Ok(Some(python))
     }
 
-    /// Judges what can be judged before a control plane is started for it.
+    /// Checks all that can be checked before a control plane is started.
     pub async fn before_the_server(&mut self) -> Result<(), ClientError> {
         let Some(python) = self.answer().await? else { return Ok(()) };
         if self.spec.runtime.as_deref().is_none_or(|name| name == DEFAULT) && self.chosen(Some(&python)).0 != PLAIN {
@@ -123,7 +123,7 @@ impl Submission {
         Ok(())
     }
 
-    /// The runtime's name, and what there is to say about the choice where the user made none.
+    /// The runtime's name, and a message about the choice if the user made none.
     fn chosen(&self, python: Option<&Python>) -> (String, Option<String>) {
         if let Some(name) = &self.spec.runtime {
             return (name.clone(), None);
@@ -144,9 +144,9 @@ impl Submission {
         }
     }
 
-    /// Judges the rest, with what the server knows.
+    /// Checks the rest, with the facts of the server.
     ///
-    /// Errors: `Usage` for what cannot work.
+    /// Errors: `Usage` for a job that cannot work.
     pub async fn ready(mut self, cluster: &Cluster, tell: Tell<'_>) -> Result<Ready, ClientError> {
         let running = || cluster.home.clone().and_then(|root| Home::at(root).running());
         if !self.spec.metrics.is_empty() && running().is_some_and(|running| running.status_server.is_none()) {
@@ -206,7 +206,7 @@ impl Submission {
     /// Why the job cannot have its name.
     async fn taken(&self, cluster: &Cluster) -> Option<String> {
         let name = self.spec.name.as_deref().filter(|_| !self.spec.no_checks)?;
-        // a user who may not look gets the error when the job is created
+        // a user who may not list jobs gets the error when the job is created
         let job = cluster.find(Kind::TrainJob, name).await.ok().flatten()?;
         let flags = &cluster.flags;
         if object::is_terminating(&job) {
@@ -230,7 +230,8 @@ impl Submission {
         nodes(cluster).await
     }
 
-    /// Refuses what this machine can never run, and what no name is left for. A cluster may grow, so there it is only said.
+    /// Refuses a job that this machine can never run, or whose pods' names would be too long. A cluster may grow, so there the user only
+    /// gets a message.
     async fn fits(
         &self,
         cluster: &Cluster,
@@ -259,13 +260,13 @@ impl Submission {
     }
 }
 
-/// All nodes; none where they may not be listed.
+/// All nodes; none if the user may not list them.
 async fn nodes(cluster: &Cluster) -> Vec<Value> {
     let listed = cluster.api_all(Kind::Node).list(&ListParams::default()).await;
     listed.map(|nodes| nodes.items.iter().map(value).collect()).unwrap_or_default()
 }
 
-/// A path for a shell.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);

@@ -1,4 +1,4 @@
-//! Judges what the checks found on this machine: files, programs, and the answer of the interpreter.
+//! Judges the results of the checks on this machine: files, programs, and the interpreter's answer.
 
 use super::quoted;
 use crate::code::{Code, Start};
@@ -11,7 +11,7 @@ use client::codes::ErrorCode;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Packages that need PyTorch: scripts that import one of them are PyTorch's.
+/// Packages that need PyTorch: a script that imports one of them needs it, too.
 const TORCH_FAMILY: [&str; 15] = [
     "accelerate",
     "deepspeed",
@@ -36,7 +36,7 @@ fn refuse(code: ErrorCode, line: String, advice: &str) -> ClientError {
 
 /// The interpreter that a launcher would use, by the job's PATH.
 ///
-/// Errors: there is none, or none that may be run.
+/// Errors: there is none, or none that is executable.
 pub(super) fn interpreter(launcher: Launcher, setting: &Setting) -> Result<PathBuf, ClientError> {
     let path = setting.path();
     let look = |program: &str| find(program, &path, &setting.folder);
@@ -79,7 +79,7 @@ pub(super) fn interpreter(launcher: Launcher, setting: &Setting) -> Result<PathB
     })
 }
 
-/// Whether the interpreter ran and took the script for Python.
+/// Whether the interpreter ran and accepted the script as Python.
 pub(super) fn runs(script: &Path, answer: Result<Answer, String>) -> Result<Answer, ClientError> {
     let answer = answer.map_err(|why| {
         refuse(
@@ -100,14 +100,14 @@ pub(super) fn runs(script: &Path, answer: Result<Answer, String>) -> Result<Answ
     Ok(answer)
 }
 
-/// An interpreter that runs, and what it said.
+/// An interpreter that runs, and its answer.
 pub(super) struct Python {
     pub interpreter: PathBuf,
     pub answer: Answer,
 }
 
 impl Python {
-    /// The interpreter's path, if it lacks PyTorch and the script does without.
+    /// The interpreter's path, if it lacks PyTorch and the script does not need it.
     pub(super) fn lacks_torch_and_needs_none(&self) -> Option<&Path> {
         let environment = self.answer.environment.as_ref()?;
         let script = self.answer.script.as_ref()?;
@@ -117,7 +117,7 @@ impl Python {
 
     /// Whether it has what the runtime's framework needs.
     ///
-    /// Errors: it lacks it; how to install it there is said.
+    /// Errors: the interpreter lacks it; the message says how to install it there.
     pub(super) fn imports(
         &self,
         launcher: Launcher,
@@ -137,7 +137,7 @@ impl Python {
         }
         let imported =
             self.answer.script.as_ref().is_some_and(|script| script.imports.iter().any(|name| name == module));
-        // torchrun is a part of torch; elsewhere a script that does not import it does without
+        // torchrun is a part of torch; with other launchers, a script that does not import it does not need it
         if launcher != Launcher::Torchrun && !imported {
             return Ok(());
         }
@@ -152,10 +152,10 @@ impl Python {
     }
 }
 
-/// How a package gets into an environment.
+/// How to install a package into an environment.
 fn install(environment: &Environment, module: &str, setting: &Setting) -> String {
     let python = quoted(&environment.executable);
-    // of mlx alone Linux gets no backend
+    // on Linux mlx alone has no backend
     let package = if module == "mlx" && cfg!(target_os = "linux") { "'mlx[cpu]'" } else { module };
     let is_uv =
         |file: &Path| std::fs::read_to_string(file).is_ok_and(|text| text.lines().any(|l| l.starts_with("uv = ")));
@@ -176,7 +176,7 @@ fn install(environment: &Environment, module: &str, setting: &Setting) -> String
     }
 }
 
-/// Whether the launcher's programs are there.
+/// Whether the launcher's programs exist.
 pub(super) fn programs(launcher: Launcher, runtime: &str, code: &Code, setting: &Setting) -> Result<(), ClientError> {
     let path = setting.path();
     let look = |program: &str| find(program, &path, &setting.folder);
@@ -208,9 +208,9 @@ pub(super) fn programs(launcher: Launcher, runtime: &str, code: &Code, setting: 
     }
 }
 
-/// Whether the pods may read the script and enter their folder. `user`: whose processes they are, where it is not the caller.
+/// Whether the pods may read the script and enter their folder. `user`: the user of the processes, if it is not the caller.
 ///
-/// Errors: the file that a user may not read.
+/// Errors: the file that the user may not read.
 pub(super) fn readable(code: &Code, setting: &Setting, user: Option<u32>) -> Result<(), ClientError> {
     let own = nix::unistd::geteuid().as_raw();
     let user = user.filter(|user| *user != own);
@@ -249,8 +249,8 @@ pub(super) fn readable(code: &Code, setting: &Setting, user: Option<u32>) -> Res
     Ok(())
 }
 
-/// The part of a path that keeps a user from it. `want`: the permission of the last part (4: read, 1: enter). A right of the
-/// group counts: which groups a user is in is not known here.
+/// The part of a path that the user may not use. `want`: the permission needed for the last part (4: read, 1: enter). A right of the group
+/// counts, because a user's groups are not known here.
 fn blocking(path: &Path, user: u32, want: u32) -> Option<PathBuf> {
     let path = path.canonicalize().ok()?;
     let mut parts: Vec<&Path> = path.ancestors().collect();

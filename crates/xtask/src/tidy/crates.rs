@@ -1,4 +1,4 @@
-//! Rules about crates: what may depend on what, what pure crates must not reach, which dependencies nothing uses.
+//! Rules about crates: which crate may depend on which, what pure crates must not reach, which dependencies are unused.
 
 use super::source::{code, is_test_file};
 use super::{list, text};
@@ -14,7 +14,7 @@ pub(super) fn is_room(name: &str) -> bool {
     !FACES.contains(&name) && ARROWS.iter().any(|(room, _)| *room == name)
 }
 
-/// Which of our crates each of our crates may depend on. What is not here is an arrow that points up.
+/// The crates that each of our crates may depend on. An arrow that is missing here is not allowed.
 // ARCHITECTURE.md, "Which way the arrows run".
 const ARROWS: &[(&str, &[&str])] = &[
     // tier 0
@@ -111,7 +111,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "workloads",
         ],
     ),
-    // tools: nothing depends on them but tests
+    // tools: only tests depend on them
     (
         "testkit",
         &["api", "apiserver", "driver", "merge", "node", "operator", "plan", "reconcile", "store", "workloads"],
@@ -153,7 +153,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that tests may depend on, whatever the arrows say: tools, and the kinds that the tests of the API server serve.
+/// Crates that tests may depend on, whatever the arrows: tools, and the kinds that the tests of the API server serve.
 const FOR_TESTS: [&str; 3] = ["testkit", "sim", "kinds"];
 
 /// Crates without I/O, clock and chance.
@@ -173,14 +173,14 @@ pub(super) const PURE: [&str; 13] = [
     "view",
 ];
 
-/// Libraries that would carry I/O into a pure crate, however deep.
+/// Libraries that would bring I/O into a pure crate, at any depth.
 const IMPURE_LIBRARIES: [&str; 10] =
     ["axum", "hyper", "kube", "kube-client", "mio", "nix", "reqwest", "rusqlite", "tokio", "tower"];
 
-/// Libraries that would put chance or files within a pure crate's reach. Deeper down they do no harm: parsers have them.
+/// Libraries that would give a pure crate chance or files. As indirect dependencies they are harmless: parsers have them.
 const IMPURE_AT_HAND: [&str; 4] = ["getrandom", "rand", "tempfile", "uuid"];
 
-/// Our crates' dependencies on each other against [`ARROWS`].
+/// Compares our crates' dependencies on each other with [`ARROWS`].
 pub(super) fn arrows(metadata: &Value) -> Result<Vec<String>> {
     let members: BTreeSet<&str> = list(metadata, "workspace_members").filter_map(Value::as_str).collect();
     let ours: Vec<&Value> = list(metadata, "packages").filter(|p| members.contains(text(p, "id"))).collect();
@@ -206,7 +206,7 @@ pub(super) fn arrows(metadata: &Value) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// Libraries beneath pure crates, through any number of others, against [`IMPURE_LIBRARIES`].
+/// Compares all direct and indirect libraries of pure crates with [`IMPURE_LIBRARIES`].
 pub(super) fn purity(metadata: &Value) -> Result<Vec<String>> {
     let names: BTreeMap<&str, &str> = list(metadata, "packages").map(|p| (text(p, "id"), text(p, "name"))).collect();
     let nodes: BTreeMap<&str, &Value> = list(&metadata["resolve"], "nodes").map(|n| (text(n, "id"), n)).collect();
@@ -235,9 +235,9 @@ pub(super) fn purity(metadata: &Value) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// Features that no program needs outside of its tests, against what is built into the binary (`package: features`, a line each).
+/// Features that only a program's tests may need, but that are built into the binary (`package: features`, one per line).
 pub(super) fn for_tests_only(tree: &str) -> Vec<String> {
-    // the tree names a package each time that something needs it, with a mark from the second time on
+    // the tree repeats a package for each dependent, with a mark from the second time on
     let features = tree.lines().filter_map(|line| line.trim_end_matches(" (*)").split_once(": "));
     let found: BTreeSet<&str> = features
         .filter(|(_, features)| features.split(',').any(|feature| feature == "test-util"))
@@ -246,8 +246,8 @@ pub(super) fn for_tests_only(tree: &str) -> Vec<String> {
     found.into_iter().map(|package| format!("{package} is built into the binary with its feature test-util")).collect()
 }
 
-/// Dependencies that no source of their crate names. What is there for its features alone says so in the manifest:
-/// `[package.metadata.tidy] unnamed = ["…"]`.
+/// Dependencies that no source of their crate names. The manifest lists those that exist only for their features: `[package.metadata.tidy]
+/// unnamed = ["…"]`.
 pub(super) fn unused(metadata: &Value, texts: &[(&str, String)]) -> Vec<String> {
     let root = text(metadata, "workspace_root");
     let members: BTreeSet<&str> = list(metadata, "workspace_members").filter_map(Value::as_str).collect();
@@ -282,14 +282,14 @@ pub(super) fn unused(metadata: &Value, texts: &[(&str, String)]) -> Vec<String> 
     findings
 }
 
-/// Whether a line has this word, by itself.
+/// Whether a line contains this word as a whole word.
 fn names(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word)
         .any(|(at, _)| !line[..at].ends_with(is_part) && !line[at..].trim_start_matches(word).starts_with(is_part))
 }
 
-/// The lints of pure crates are in one file, which each of them has (by a link) as its own.
+/// Pure crates share one file of lints: each has a link to it.
 pub(super) fn lints(texts: &[(&str, String)]) -> Vec<String> {
     let text_of = |wanted: &str| texts.iter().find(|(file, _)| *file == wanted).map(|(_, text)| text);
     let lacking = PURE.iter().filter(|name| {

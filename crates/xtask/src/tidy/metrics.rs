@@ -1,4 +1,4 @@
-//! Rules about metrics: names are spelled in one table, and the page of operators lists the table.
+//! Rules about metrics: only one table spells their names, and the operators' page lists the table.
 
 use super::source::{code, is_test_file};
 use api::metrics::{Metric, OPERATOR, SERVER};
@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 
 /// The table.
 const TABLE: &str = "crates/api/src/metrics.rs";
-/// The page that lists it, and its section.
+/// The page that lists the table, and its section.
 pub(super) const PAGE: &str = "docs/cluster.md";
 const SECTION: &str = "## Metrics and traces";
 
-/// What makes a metric, or gives one a name.
+/// Calls that make a metric, or name one.
 const MAKERS: [&str; 6] = [
     "Metric::counter(",
     "Metric::gauge(",
@@ -31,7 +31,7 @@ fn row(metric: &Metric) -> String {
     format!("| `{name}` | {} | {} | {} | {help} |", kind.as_str(), metric.unit(), labels.join(", "))
 }
 
-/// The page against the table, both ways.
+/// Compares the page with the table, in both directions.
 pub(super) fn listed(page: &str) -> Vec<String> {
     let section = page.lines().skip_while(|line| *line != SECTION).skip(1).take_while(|line| !line.starts_with("## "));
     let rows: BTreeSet<String> = section
@@ -46,7 +46,7 @@ pub(super) fn listed(page: &str) -> Vec<String> {
     missing.into_iter().chain(more).collect()
 }
 
-/// Metrics that are made, or named, elsewhere than in the table.
+/// Metrics that are made or named outside of the table.
 pub(super) fn spelled(file: &str, text: &str) -> Vec<String> {
     if file == TABLE {
         let made = code(text).filter(|(_, line)| line.contains(": Metric =")).count();
@@ -57,7 +57,7 @@ pub(super) fn spelled(file: &str, text: &str) -> Vec<String> {
             .into_iter()
             .collect();
     }
-    // the rule's own words are not meant
+    // skip the rule's own words
     if is_test_file(file) || file.starts_with("crates/xtask/") {
         return Vec::new();
     }

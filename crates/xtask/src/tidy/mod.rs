@@ -22,7 +22,7 @@ use std::process::Command;
 pub fn run(root: &Path) -> Result<()> {
     let metadata = metadata(root)?;
     let files = tracked_files(root)?;
-    // read once, for all rules; what is not text is nobody's concern
+    // read once for all rules; files that are not text are skipped
     let texts: Vec<(&str, String)> =
         files.iter().filter_map(|file| Some((file.as_str(), std::fs::read_to_string(root.join(file)).ok()?))).collect();
     let mut findings = crates::arrows(&metadata)?;
@@ -76,7 +76,7 @@ fn output(root: &Path, program: &str, arguments: &[&str]) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("reading what {program} says"))
 }
 
-/// `cargo metadata` for the platform that this runs on: other platforms' packages may not be there to look at.
+/// `cargo metadata` for this platform: the packages of other platforms may not be on this machine.
 fn metadata(root: &Path) -> Result<Value> {
     let version = output(root, "rustc", &["-vV"])?;
     let host = version.lines().find_map(|l| l.strip_prefix("host: ")).context("rustc does not name its host")?;
@@ -97,7 +97,7 @@ fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
 
-/// The crates that ARCHITECTURE.md names are those that there are.
+/// Compares the crates that ARCHITECTURE.md names with those that exist.
 fn architecture(root: &Path) -> Result<Vec<String>> {
     let Ok(page) = std::fs::read_to_string(root.join("ARCHITECTURE.md")) else {
         return Ok(Vec::new());
@@ -119,7 +119,7 @@ fn architecture(root: &Path) -> Result<Vec<String>> {
     Ok(missing.chain(gone).collect())
 }
 
-/// Arrows, absences, paths and commands of the pages (`documents`).
+/// Checks arrows, absences, paths and commands of the pages (`documents`).
 fn documents(root: &Path, metadata: &Value, files: &[String], texts: &[(&str, String)]) -> Result<Vec<String>> {
     let members: BTreeSet<&str> = list(metadata, "workspace_members").filter_map(Value::as_str).collect();
     let ours = || list(metadata, "packages").filter(|package| members.contains(text(package, "id")));
@@ -149,10 +149,10 @@ fn documents(root: &Path, metadata: &Value, files: &[String], texts: &[(&str, St
         findings.extend(documents::claims(name, &read(root, name)?, &facts));
     }
     let ours = texts.iter().filter(|(file, _)| file.ends_with(".rs") || file.ends_with(".py"));
-    // the check's own cases are not here
+    // skip the check's own cases
     let ours = ours.filter(|(file, _)| !file.starts_with("crates/xtask/src/documents"));
     findings.extend(ours.flat_map(|(file, text)| documents::comments(file, text, files)));
-    // the rule's own cases are not here
+    // skip the rule's own cases
     let with_codes = texts.iter().filter(|(file, _)| {
         [".rs", ".py", ".md"].iter().any(|end| file.ends_with(end)) && !file.ends_with("xtask/src/errors.rs")
     });

@@ -1,9 +1,9 @@
-//! Rules about single files: words that pure code must not have, unfinished code, registries' hosts, YAML that cannot be read.
+//! Rules about single files: words that are forbidden in pure code, unfinished code, hosts of registries, unreadable YAML.
 
 use super::crates::PURE;
 use serde_json::Value;
 
-/// What the code of a pure crate must not say, and why. `clippy.toml` beside each of them says the same to the compiler.
+/// Words that are forbidden in pure crates, and why. The `clippy.toml` of these crates gives the compiler the same rules.
 const IMPURE_WORDS: &[(&str, &str)] = &[
     ("SystemTime::now", "`now` is an argument"),
     ("Instant::now", "`now` is an argument"),
@@ -35,7 +35,7 @@ const IMPURE_WORDS: &[(&str, &str)] = &[
     ("async fn", "thought is synchronous"),
 ];
 
-/// What no code says outside of tests.
+/// Words that are forbidden in all code except tests.
 const UNFINISHED: [&str; 3] = ["todo!(", "unimplemented!(", "dbg!("];
 
 pub(super) fn is_test_file(file: &str) -> bool {
@@ -43,13 +43,13 @@ pub(super) fn is_test_file(file: &str) -> bool {
     file.contains("/tests/") || matches!(name, "tests.rs" | "testing.rs" | "fixture.rs" | "fixtures.rs")
 }
 
-/// The lines of a source file that are neither tests nor comments, with their numbers.
+/// The lines of a source file with their numbers, without tests and comments.
 pub(super) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut test = false;
     let mut marked = false;
     text.lines().enumerate().filter_map(move |(number, line)| {
         let trimmed = line.trim_start();
-        // Test modules stand at the end of a file.
+        // Test modules are at the end of a file.
         test |= marked && trimmed.starts_with("mod ") && trimmed.ends_with('{');
         marked = trimmed == "#[cfg(test)]";
         let code = trimmed.split("//").next().unwrap_or_default();
@@ -57,7 +57,7 @@ pub(super) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What one source file says.
+/// The findings about one source file.
 pub(super) fn faults(file: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     if !text.starts_with("//!") {
@@ -76,7 +76,7 @@ pub(super) fn faults(file: &str, text: &str) -> Vec<String> {
         if pure && !excused {
             let import = imports.iter().find(|import| import.lines.contains(&number));
             let says = |word: &str| match import {
-                // told at its first line
+                // reported at its first line
                 Some(import) => *import.lines.start() == number && import.paths.iter().any(|path| path.contains(word)),
                 None => line.contains(word),
             };
@@ -84,7 +84,7 @@ pub(super) fn faults(file: &str, text: &str) -> Vec<String> {
                 findings.push(format!("{file}:{number}: `{word}` in a pure crate: {why}"));
             }
         }
-        // The list above would find itself.
+        // skip the list above, which contains these words
         if !file.starts_with("crates/xtask/") {
             for word in UNFINISHED.iter().filter(|word| line.contains(*word)) {
                 findings.push(format!("{file}:{number}: `{word}…)` is not finished"));
@@ -94,7 +94,7 @@ pub(super) fn faults(file: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// A statement `use`: its first and last line, and the paths that it brings in, one by one, whatever braces they stand in.
+/// A `use` statement: its first and last line, and the paths that it imports, one by one, without their braces.
 struct Import {
     lines: std::ops::RangeInclusive<usize>,
     paths: Vec<String>,
@@ -146,8 +146,8 @@ fn imports(text: &str) -> Vec<Import> {
     imports
 }
 
-/// No file names the host of a registry of packages or of images: which mirror is used is the business of the user who builds or
-/// pulls. Put together here so that this file names none either.
+/// No file names the host of a registry of packages or images: the user who builds or pulls chooses the mirror. The names are put together
+/// here, so that this file contains none either.
 pub(super) fn registries(file: &str, text: &str) -> Vec<String> {
     if file == "Cargo.lock" {
         return Vec::new();
@@ -161,7 +161,7 @@ pub(super) fn registries(file: &str, text: &str) -> Vec<String> {
     ];
     let packages = packages.into_iter().filter(|host| text.contains(host));
     let mut findings: Vec<String> = packages.map(|host| format!("{file}: names the package registry {host}")).collect();
-    // what upstream wrote, or answered, stands as it was: its runtimes, and recordings of it
+    // upstream's own texts stay unchanged: its runtimes, and recordings of its answers
     let is_upstreams = ["manifests/runtimes/", "e2e/golden/", "crates/plan/testdata/"];
     if !is_upstreams.iter().any(|folder| file.starts_with(folder)) {
         let images = IMAGE_REGISTRIES.iter().filter(|host| pulls_from(text, host));
@@ -185,10 +185,10 @@ const IMAGE_REGISTRIES: [&str; 9] = [
     concat!("mcr.microsoft", ".com"),
 ];
 
-/// Images that upstream's jobs name, by which ours tell them: to find them needs no mirror, and nothing here pulls them.
+/// Images of upstream's jobs, by which we recognize these jobs. Recognizing them needs no mirror, and nothing here pulls them.
 const UPSTREAM_IMAGES: [&str; 2] = [concat!("ghcr", ".io/kubeflow/"), concat!("ghcr", ".io/converged-computing/")];
 
-/// Whether the text names this host, or one below it, other than in the name of an image of upstream's.
+/// Whether the text names this host or a subdomain, except in the name of one of upstream's images.
 fn pulls_from(text: &str, host: &str) -> bool {
     text.match_indices(host).any(|(at, _)| {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -198,8 +198,8 @@ fn pulls_from(text: &str, host: &str) -> bool {
     })
 }
 
-/// Every YAML file of ours can be read: one that a test reads long after the build would stop the gate there. Templates are no
-/// YAML before Helm has filled them in, and recordings keep faults on purpose.
+/// Checks that every YAML file can be read: otherwise a test that reads it long after the build would stop the gate. Templates become YAML
+/// only when Helm fills them in, and recordings keep faults on purpose.
 pub(super) fn unreadable(file: &str, text: &str) -> Option<String> {
     let is_yaml = file.ends_with(".yaml") || file.ends_with(".yml");
     if !is_yaml || file.contains("/templates/") || file.contains("golden/") {
@@ -209,7 +209,7 @@ pub(super) fn unreadable(file: &str, text: &str) -> Option<String> {
     Some(format!("{file}: is no YAML: {}", error.lines().next().unwrap_or_default()))
 }
 
-/// Files that are long without a word why, as a note: splitting is judgement.
+/// Notes long files that do not say why they are long: whether to split one is a judgement.
 pub(super) fn too_long(file: &str, text: &str) -> Option<String> {
     const LINES_MAX: usize = 800;
     let lines = text.lines().count();
