@@ -133,6 +133,23 @@ def test_a_launch_goes_on_after_its_control_plane_was_killed(sky, moments):
     assert any(found), "every control plane was killed too early"
 
 
+def test_a_start_goes_on_without_its_client(sky):
+    launch = sky.start("stopped", "-d")
+    assert launch.wait(WAIT) == 0, launch.stdout.read()
+    sky.run("sky", "stop", "-y", "stopped")
+    before = len(sky.objects("launches.sky.trainyard.dev", "stopped"))
+    start = subprocess.Popen([BINARY, "sky", "start", "-y", "-i", "60", "stopped"], env=sky.env, start_new_session=True)
+    sky.until("no launch", lambda: len(sky.objects("launches.sky.trainyard.dev", "stopped")) > before)
+    os.killpg(start.pid, signal.SIGKILL)
+    start.wait(WAIT)
+    up = lambda: sky.cluster("stopped")[0]
+    sky.until(up, lambda: up()["status"] == "UP" and up()["autostop"] == 60)
+    states = lambda: [one["status"]["phase"] for one in sky.objects("launches.sky.trainyard.dev", "stopped")]
+    sky.until(states, lambda: set(states()) == {"Succeeded"})
+    assert len(sky.jobs("stopped")) == 1, "a start submits no job"
+    sky.run("sky", "down", "-y", "stopped")
+
+
 def test_down_at_any_moment_ends_all_of_it(sky, moments):
     ended = 0
     for number, moment in enumerate(moments):
