@@ -62,7 +62,7 @@ pub fn parse(words: &[OsString]) -> Result<Cli, u8> {
         match &refused {
             Refused::Nothing(text) => eprint!("{text}"),
             Refused::Line(line) => eprintln!("{line}"),
-            // a closed pipe is nobody's error
+            // a closed pipe is not an error
             Refused::Clap(error) => drop(error.print()),
         }
         refused.exit_code()

@@ -184,7 +184,7 @@ impl<'a> Printer<'a> {
 
     fn put(&mut self, text: &str) {
         self.printed += 1;
-        // a closed pipe (`| head`) ends us: nobody reads on
+        // a closed pipe (`| head`) ends the command, as no reader is left
         if writeln!(std::io::stdout().lock(), "{text}").is_err() {
             std::process::exit(i32::from(exit::OK));
         }

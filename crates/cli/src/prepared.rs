@@ -1,4 +1,4 @@
-//! A run that was looked at: creates its job, follows it to its end, and says how it ended.
+//! A checked run: creates its job, follows it to its end, and says how it ended.
 
 use crate::change::suspended;
 use crate::choice;
@@ -57,7 +57,7 @@ pub(crate) fn spec(args: &RunArgs) -> Spec {
     }
 }
 
-/// A run that was looked at, of which nothing has been created yet.
+/// A run whose checks are done and whose job is not created yet.
 pub(crate) struct Prepared<'a> {
     pub args: &'a RunArgs,
     pub cluster: Cluster,
@@ -86,7 +86,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Creates the job and says so; returns it as the server has it.
+    /// Creates the job, prints its name, and returns the object from the server.
     pub(crate) async fn start(&self) -> Result<Value, ClientError> {
         let created = self.ready.create(&self.cluster, What::Job, &tell).await?;
         if self.args.detach {

@@ -107,7 +107,7 @@ impl<'a> Screen<'a> {
 
     fn put(&self, lines: Vec<Line>) {
         for text in lines.iter().filter_map(|line| self.show.render(line, self.colour, &self.unfold)) {
-            // a closed pipe (`| head`) ends us: nobody reads on
+            // a closed pipe (`| head`) ends the command, as no reader is left
             if writeln!(std::io::stdout().lock(), "{text}").is_err() {
                 std::process::exit(i32::from(exit::OK));
             }

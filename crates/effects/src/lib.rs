@@ -22,13 +22,14 @@
 mod wakes;
 
 use api::object::{Gvk, Key};
-use futures::StreamExt;
-use kube::api::{Api, DynamicObject};
+use futures::{Stream, StreamExt};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use reconcile::Next;
 use reconcile::queue::Lane;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ use tokio_util::task::JoinMap;
 use wakes::Id;
 pub use wakes::Wakes;
 
-/// Number of objects that a loop handles at the same time, unless [`Loop::at_once`] sets another.
+/// Number of objects that a loop handles at the same time; the others wait for their turn.
 const AT_ONCE: usize = 256;
 /// The pause after a watch that broke.
 const WATCH_RETRY: Duration = Duration::from_millis(500);
@@ -99,20 +100,13 @@ pub struct Loop<E: Effects> {
     resource: ApiResource,
     watched: watcher::Config,
     wakes: Wakes<E::Mark>,
-    at_once: usize,
 }
 
 impl<E: Effects> Loop<E> {
     /// A loop over the objects of a namespaced kind that `watched` selects.
     pub fn new(client: Client, kind: &Gvk, watched: watcher::Config, effects: E) -> Self {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind));
-        Self { effects: Arc::new(effects), client, resource, watched, wakes: Wakes::default(), at_once: AT_ONCE }
-    }
-
-    /// Sets how many objects are handled at the same time; the others wait for their turn.
-    #[must_use]
-    pub fn at_once(self, at_once: usize) -> Self {
-        Self { at_once, ..self }
+        let (resource, wakes) = (resource(kind), Wakes::default());
+        Self { effects: Arc::new(effects), client, resource, watched, wakes }
     }
 
     /// A handle by which other code makes this loop look at objects.
@@ -123,29 +117,21 @@ impl<E: Effects> Loop<E> {
     /// Works until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.resource);
-        let events = watcher(all, self.watched.clone()).then(|event| async {
-            if let Err(error) = &event {
-                tracing::warn!(%error, kind = self.resource.kind, "watching objects; trying again");
-                tokio::time::sleep(WATCH_RETRY).await;
-            }
-            event
-        });
-        let mut events = pin!(events.boxed());
+        let mut events = pin!(events(all, self.watched.clone(), &self.resource.kind));
         // the objects of a list that is under way
         let mut listed = BTreeSet::new();
         let mut looks: JoinMap<Id, Option<Next>> = JoinMap::new();
         loop {
-            while looks.len() < self.at_once
+            while looks.len() < AT_ONCE
                 && let Some(id) = self.wakes.pop()
             {
                 looks.spawn(id.clone(), look(self.effects.clone(), self.client.clone(), self.resource.clone(), id));
             }
-            let is_full = looks.len() >= self.at_once;
+            let is_full = looks.len() >= AT_ONCE;
             tokio::select! {
                 () = stop.cancelled() => break,
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.take(event, &mut listed),
-                    Some(Err(_)) => {}
+                    Some(event) => self.take(event, &mut listed),
                     None => break,
                 },
                 Some((id, done)) = looks.join_next(), if !looks.is_empty() => {
@@ -176,6 +162,39 @@ impl<E: Effects> Loop<E> {
 
     fn follow(&self, object: &DynamicObject, lane: Lane) {
         self.wakes.follow(key_of(object), object.uid().unwrap_or_default(), self.effects.mark(object), lane);
+    }
+}
+
+/// How the API names the objects of a kind.
+pub fn resource(kind: &Gvk) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(&kind.group, &kind.version, &kind.kind))
+}
+
+/// Watches objects. A watch that breaks is logged and begins again; `kind` is its name in the log.
+pub fn events(
+    objects: Api<DynamicObject>,
+    watched: watcher::Config,
+    kind: &str,
+) -> impl Stream<Item = watcher::Event<DynamicObject>> + Send {
+    watcher(objects, watched).filter_map(move |event| async move {
+        if let Err(error) = &event {
+            tracing::warn!(%error, kind, "watching objects; trying again");
+            tokio::time::sleep(WATCH_RETRY).await;
+        }
+        event.ok()
+    })
+}
+
+/// Removes a finalizer of an object as it was read, so that the object goes. An object that has gone is no error.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub async fn release(api: &Api<DynamicObject>, object: &DynamicObject, finalizer: &str) -> kube::Result<()> {
+    let left: Vec<&String> = object.finalizers().iter().filter(|held| *held != finalizer).collect();
+    let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": left}});
+    match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        done => done.map(drop),
     }
 }
 

@@ -27,7 +27,7 @@ const LINES_MAX: usize = 1024;
 /// How long after the job's end the last log lines may take to arrive.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
 
-/// How long no rank may write a line before it is said: where none uses a processor or a GPU, and where that is not known.
+/// After how long without a line from any rank a note says so: if no rank uses a processor or a GPU, and if that is not known.
 const QUIET_IDLE: Duration = Duration::from_secs(30);
 const QUIET: Duration = Duration::from_secs(600);
 
@@ -63,7 +63,7 @@ impl Stop {
     }
 }
 
-/// Is shown what happens to a job that is followed. One task makes all calls, in the order of what happens.
+/// Receives the events of a followed job. One task makes all calls, in the order of the events.
 pub trait Audience {
     /// A line of a rank.
     fn line(&mut self, line: Line);
@@ -84,8 +84,8 @@ pub trait Audience {
     fn finish(&mut self);
 }
 
-/// Shows the job's log lines as they come until it and its processes have ended and all lines are shown. `trouble`: is told by readers what
-/// they cannot read.
+/// Shows the job's log lines as they come, until the job and its processes have ended and all lines are shown. `trouble` is called with
+/// each message about a log that cannot be read.
 ///
 /// Expected flow: watches the job and its pods; each container that starts gets a reader, which reads on where it left
 /// off if the control plane goes away meanwhile.

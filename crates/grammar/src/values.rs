@@ -32,7 +32,7 @@ pub(crate) fn duration(text: &str) -> Result<std::time::Duration, String> {
     secs.ok_or_else(|| format!("{text:?} is not a duration: try 90s, 10m or 2h"))
 }
 
-/// A duration of at least a second: nobody measures more often.
+/// A duration of at least a second, the shortest interval of a measurement.
 pub(crate) fn interval(text: &str) -> Result<std::time::Duration, String> {
     let least = std::time::Duration::from_secs(1);
     duration(text).and_then(|asked| if asked < least { Err("at least 1s".to_owned()) } else { Ok(asked) })

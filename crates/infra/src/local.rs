@@ -5,7 +5,7 @@
 //! there is either nothing, or a machine that `list_owned` reports. The agents run in this process: the program that composes the parts
 //! says how.
 
-use crate::provider::{Answering, Provider};
+use crate::provider::{Answering, Provider, in_time};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use managed::provider::{Failure, Fate, Found, Handle, Request, Seen, State};
@@ -286,10 +286,7 @@ impl Machines {
         };
         let wish = machine.generation;
         if matches!(goal, Some(Goal::Running | Goal::Stopped)) && record.goal != Goal::Gone {
-            if wish < record.generation {
-                let what = format!("wish {wish} comes too late: {} was the last one", record.generation);
-                return Err(Failure::new(Fate::Retry, what));
-            }
+            in_time(wish, record.generation)?;
             if wish > record.generation {
                 record.generation = wish;
                 write(&folder, &record)?;

@@ -6,10 +6,9 @@ use crate::provider::Provider;
 use api::node::OUT_OF_SERVICE;
 use api::object::Gvk;
 use api::sky::{Machine, MachinePhase, MachineStatus, keys, machine_gvk};
-use effects::{Effects, Loop, Unseen, Wakes};
+use effects::{Effects, Loop, Unseen, Wakes, release, resource};
 use futures::TryStreamExt;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use managed::machine::{Answer, Call, Noted, Step, answered, node_name, orphans, status_patch, step, token};
@@ -73,12 +72,8 @@ enum Doing {
 
 /// Follows all Machines, and calls their providers; each provider has its own loop.
 pub struct MachineController {
-    loops: Vec<Loop<Machines>>,
-    sweeps: Vec<Machines>,
-}
-
-fn resource(gvk: &Gvk) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
+    /// Each with what its sweep needs.
+    loops: Vec<(Loop<Machines>, Machines)>,
 }
 
 impl MachineController {
@@ -88,27 +83,23 @@ impl MachineController {
         let names: Vec<String> = providers.iter().map(|one| one.name().to_owned()).collect();
         let field = |is: &str, name: &str| format!("spec.candidate.provider{is}{name}");
         let others: Vec<String> = names.iter().map(|name| field("!=", name)).collect();
-        let nobody = (others.join(","), Whose::NotHere(names));
+        let not_ours = (others.join(","), Whose::NotHere(names));
         let ours = providers.into_iter().map(|one| (field("=", one.name()), Whose::One(one)));
-        let (mut loops, mut sweeps) = (Vec::new(), Vec::new());
-        for (fields, whose) in ours.chain([nobody]) {
+        let follow = |(fields, whose): (String, Whose)| {
             let machines = Machines { client: client.clone(), whose };
             let watched = watcher::Config::default().fields(&fields);
             let one = Loop::new(client.clone(), &machine_gvk(), watched, machines.clone());
             attention.wakes(one.wakes());
-            loops.push(one);
-            sweeps.push(machines);
-        }
-        Self { loops, sweeps }
+            (one, machines)
+        };
+        Self { loops: ours.chain([not_ours]).map(follow).collect() }
     }
 
     /// Works until `stop`, and then drops an unfinished call; the next run asks again.
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
-        for one in self.loops {
+        for (one, machines) in self.loops {
             tasks.spawn(one.run(stop.clone()));
-        }
-        for machines in self.sweeps {
             tasks.spawn(async move { machines.sweep().await });
         }
         stop.cancelled().await;
@@ -172,10 +163,6 @@ impl Effects for Machines {
 }
 
 impl Machines {
-    fn of(&self, seen: &Seen) -> Api<DynamicObject> {
-        self.within(&seen.object)
-    }
-
     /// The Machines of an object's namespace.
     fn within(&self, object: &DynamicObject) -> Api<DynamicObject> {
         let namespace = object.namespace().unwrap_or_default();
@@ -196,7 +183,7 @@ impl Machines {
         let mut patch = status_patch(&noted.status);
         patch["metadata"] = json!({"uid": token(machine)});
         let (name, params) = (seen.object.name_any(), PatchParams::default());
-        self.of(seen).patch_status(&name, &params, &Patch::Merge(patch)).await.map(drop)
+        self.within(&seen.object).patch_status(&name, &params, &Patch::Merge(patch)).await.map(drop)
     }
 
     /// Removes the annotation that asked how the machine is, unless a client has asked again.
@@ -289,12 +276,7 @@ impl Machines {
                 return Err(error);
             }
         }
-        let left: Vec<&String> = object.finalizers().iter().filter(|held| *held != keys::LEDGER).collect();
-        let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": left}});
-        match self.of(seen).patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
-            Err(error) if !is_status(&error, 404) => Err(error),
-            _ => Ok(()),
-        }
+        release(&self.within(object), object, keys::LEDGER).await
     }
 
     /// Ends machines that have no object, now and at regular intervals.

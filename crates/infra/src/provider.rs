@@ -41,6 +41,17 @@ pub trait Provider: Send + Sync + 'static {
     fn list_owned(&self) -> Answering<'_, Vec<Seen>>;
 }
 
+/// Refuses a wish to stop or start a machine that comes after a later one: it is of a control plane that was killed.
+///
+/// # Errors
+/// `wish` is of a lower generation than `last`.
+pub(crate) fn in_time(wish: i64, last: i64) -> Result<(), Failure> {
+    if wish >= last {
+        return Ok(());
+    }
+    Err(Failure::new(Fate::Retry, format!("wish {wish} comes too late: {last} was the last one")))
+}
+
 /// A request for a place of another provider.
 pub(crate) fn not_ours(name: &str, request: &Request) -> Failure {
     let what = format!("the provider {name} makes no machines of provider {:?}", request.candidate.provider);

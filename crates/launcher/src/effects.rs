@@ -1,7 +1,7 @@
 //! The effects of the loop of Launches: reads the facts for a step, carries the step out, and records the result.
 
+use crate::Launcher;
 use crate::work::Kept;
-use crate::{Launcher, typed};
 use api::sky::{Cluster, Launch, LaunchPhase, LaunchStatus};
 use effects::{Effects, Unseen};
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,6 @@ use managed::jobs::Job;
 use managed::launch::fit::Size;
 use managed::launch::step::{self, RENEWED, Step, failed, step};
 use managed::names::object_name;
-use placement::Catalogue;
 use reconcile::Next;
 use serde_json::Value;
 use sky::Task;
@@ -87,7 +86,7 @@ impl Effects for Launches {
     }
 
     async fn look(&self, object: DynamicObject) -> Result<Seen, Unseen> {
-        let (_, launch) = typed::<Launch>(&object)?;
+        let launch: Launch = serde_json::from_value(serde_json::to_value(&object)?)?;
         let around = match self.0.around(&launch).await {
             Ok(around) => Ok(around),
             Err(Trouble::Api(error)) => return Err(error.into()),
@@ -184,7 +183,8 @@ impl Launcher {
                 let catalogue = self.eyes.catalogue(&launch.spec.catalog).await.map_err(Trouble::Fails)?;
                 managed::launch::task_of(launch, &catalogue)?
             }
-            _ => empty_task(),
+            // the step does not depend on it
+            _ => managed::launch::empty_task(),
         };
         let (size, jobs) = match (&cluster, phase) {
             (Some((_, cluster)), Some(LaunchPhase::Pending)) => {
@@ -195,11 +195,4 @@ impl Launcher {
         };
         Ok(Around { task, cluster, size, jobs })
     }
-}
-
-/// A task that requests nothing, for a step that does not depend on the task.
-fn empty_task() -> Task {
-    let empty = sky::value::Value::Map(sky::value::Map::new());
-    let none = Task::read(empty, &sky::Given::default(), sky::Reader::Server, &Catalogue::default());
-    none.expect("a task may be empty")
 }

@@ -12,24 +12,20 @@ mod work;
 
 pub use look::{Asked, Eyes};
 
-use ::effects::{Loop, Wakes};
+use ::effects::{Loop, Wakes, events, resource};
 use api::object;
 use api::sky::{cluster_gvk, launch_gvk};
 use effects::{Launches, Mark};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use kube::api::{Api, DynamicObject};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// The pause after a watch that broke.
-const WATCH_RETRY: Duration = Duration::from_millis(500);
 
 /// The files and folders that the control plane uses.
 #[derive(Clone, Debug)]
@@ -55,10 +51,6 @@ pub struct Launcher {
 
 fn api(client: &Client, namespace: &str, gvk: &object::Gvk) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource(gvk))
-}
-
-fn resource(gvk: &object::Gvk) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk(&gvk.group, &gvk.version, &gvk.kind))
 }
 
 /// Reads an object as its type, or says why it cannot be read.
@@ -89,20 +81,14 @@ impl Launcher {
     /// Wakes launches whose clusters change.
     async fn watch_clusters(&self, wakes: &Wakes<Mark>) {
         let clusters: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(&cluster_gvk()));
-        let mut events = watcher(clusters, watcher::Config::default()).boxed();
+        let mut events = pin!(events(clusters, watcher::Config::default(), "Cluster"));
         while let Some(event) = events.next().await {
             match event {
-                Ok(
-                    watcher::Event::Apply(object) | watcher::Event::InitApply(object) | watcher::Event::Delete(object),
-                ) => {
+                watcher::Event::Apply(object) | watcher::Event::InitApply(object) | watcher::Event::Delete(object) => {
                     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
                     wakes.wake_where(|key, mark| key.namespace == namespace && mark.cluster == name);
                 }
-                Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "watching the clusters of launches; trying again");
-                    tokio::time::sleep(WATCH_RETRY).await;
-                }
+                watcher::Event::Init | watcher::Event::InitDone => {}
             }
         }
     }

@@ -323,11 +323,7 @@ impl<'a> Kept<'a> {
 
     /// Removes the launch's finalizer, so that its object can go.
     pub(crate) async fn release(&self, object: &DynamicObject) -> Result<(), Trouble> {
-        let left: Vec<&String> = object.finalizers().iter().filter(|held| *held != keys::LEDGER).collect();
-        let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": left}});
-        let launches = self.api(&api::sky::launch_gvk());
-        unless_gone(launches.patch(self.name, &PatchParams::default(), &Patch::Merge(patch)).await)?;
-        Ok(())
+        Ok(effects::release(&self.api(&launch_gvk()), object, keys::LEDGER).await?)
     }
 }
 

@@ -132,8 +132,8 @@ fn collect() {
     }
 }
 
-/// Gives back memory that the allocator keeps for later, and unmaps the program's code, most of which ran only once, at the start. Code
-/// that runs again is mapped again from the page cache, where it stays.
+/// Returns the allocator's spare memory to the system, and unmaps the program's code: most of it ran once, at the start. If code runs again,
+/// the system maps it again from the page cache.
 fn give_back() {
     collect();
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };

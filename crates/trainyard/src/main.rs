@@ -60,21 +60,15 @@ fn main() -> ExitCode {
         Err(code) => return ExitCode::from(code),
     };
     global.plugin = plugin;
-    match command {
+    let work: Work<'_> = match command {
         // one thread, and no runtime
-        Command::Shim(args) => node::shim::main(args.args),
-        Command::Client(command) => {
-            end_with_the_reader();
-            let work = async { cli::execute(command, &global).await.map_err(UpError::from) };
-            carry_out(runtime(), Box::pin(work))
-        }
-        Command::Local(command) => {
-            end_with_the_reader();
-            let work = async { cli::locally(command, &global).await.map_err(UpError::from) };
-            carry_out(runtime(), Box::pin(work))
-        }
-        Command::Server(command) => serve(command, &global),
-    }
+        Command::Shim(args) => return node::shim::main(args.args),
+        Command::Server(command) => return serve(command, &global),
+        Command::Client(command) => Box::pin(async { cli::execute(command, &global).await.map_err(UpError::from) }),
+        Command::Local(command) => Box::pin(async { cli::locally(command, &global).await.map_err(UpError::from) }),
+    };
+    end_with_the_reader();
+    carry_out(runtime(), work)
 }
 
 /// Starts what a command asks for with the parts that this binary has.
@@ -130,12 +124,11 @@ fn runtime() -> tokio::runtime::Builder {
     tokio::runtime::Builder::new_multi_thread()
 }
 
-/// Runs to the end and returns the exit code. The future is boxed: else all of it is compiled once for each way in which a runtime can
-/// block.
-fn carry_out(
-    mut builder: tokio::runtime::Builder,
-    work: Pin<Box<dyn Future<Output = Result<u8, UpError>> + '_>>,
-) -> ExitCode {
+/// The work of a command. It is boxed: otherwise all of it would be compiled once for each way in which a runtime can block.
+type Work<'a> = Pin<Box<dyn Future<Output = Result<u8, UpError>> + 'a>>;
+
+/// Runs the work to its end and returns the exit code.
+fn carry_out(mut builder: tokio::runtime::Builder, work: Work<'_>) -> ExitCode {
     let runtime = builder.enable_all().on_thread_park(memory::on_park).build().expect("the process may have threads");
     let result = runtime.block_on(work);
     // readers that wait for a terminal or a pipe are not waited for

@@ -338,7 +338,7 @@ async fn print(
 }
 
 fn put(line: &str) {
-    // a closed pipe (`| head`) ends us: nobody reads on
+    // a closed pipe (`| head`) ends the command, as no reader is left
     if writeln!(std::io::stdout().lock(), "{line}").is_err() {
         std::process::exit(i32::from(exit::OK));
     }

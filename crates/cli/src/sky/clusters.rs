@@ -29,7 +29,7 @@ pub(super) fn entries() -> Entries {
     Entries::of(home, &of)
 }
 
-/// Tells OpenSSH of a cluster's machines. What goes wrong is said: the cluster is there all the same.
+/// Adds a cluster's machines to OpenSSH's configuration. A failure is printed only: the cluster works without it.
 pub(super) async fn tell_ssh(sky: &Sky, found: &Found) -> Result<(), ClientError> {
     if let Err(why) = entries().write(sky, found).await? {
         eprintln!("`ssh {}` does not work: {why}", found.shown());
@@ -37,7 +37,7 @@ pub(super) async fn tell_ssh(sky: &Sky, found: &Found) -> Result<(), ClientError
     Ok(())
 }
 
-/// Prints what jobs write, and what is said beside it.
+/// Prints the output of jobs, and notes beside it.
 pub(super) const SHOW: Show<'static> = Show { line: &say, note: &|note| eprintln!("{note}") };
 
 /// A line on the standard output; a reader that has gone is no error.

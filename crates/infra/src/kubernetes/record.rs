@@ -1,8 +1,9 @@
 //! The local record of each machine: the cluster that may have its pod, and the machine's goal.
 
 use crate::kept::{Kept, Who};
+use crate::provider::in_time;
 use api::sky::Candidate;
-use managed::provider::{Failure, Fate, Request, Seen, State};
+use managed::provider::{Failure, Request, Seen, State};
 use serde::{Deserialize, Serialize};
 
 /// The goal of a machine.
@@ -82,10 +83,7 @@ impl Record {
     /// # Errors
     /// The request is from a control plane that was killed: a later request came before it.
     pub fn wish(&mut self, to: Goal, generation: i64) -> Result<bool, Failure> {
-        if generation < self.generation {
-            let what = format!("wish {generation} comes too late: {} was the last one", self.generation);
-            return Err(Failure::new(Fate::Retry, what));
-        }
+        in_time(generation, self.generation)?;
         let before = (self.goal, self.generation);
         if matches!(self.goal, Goal::Running | Goal::Stopped) {
             (self.goal, self.generation) = (to, generation);

@@ -113,14 +113,17 @@ impl Hosts {
     }
 }
 
+/// Kills the agent of a machine by the machine's folder.
+pub fn kill_agent(folder: &Path) {
+    let pid = fs::read_to_string(folder.join("node/agent.lock")).unwrap_or_default();
+    if !pid.trim().is_empty() {
+        let _ = Command::new("kill").args(["-9", pid.trim()]).output(); // it may have ended
+    }
+}
+
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for folder in self.claims() {
-            let pid = fs::read_to_string(folder.join("node/agent.lock")).unwrap_or_default();
-            if !pid.trim().is_empty() {
-                let _ = Command::new("kill").args(["-9", pid.trim()]).output(); // it may have ended
-            }
-        }
+        self.claims().iter().for_each(|folder| kill_agent(folder));
     }
 }
 

@@ -4,7 +4,7 @@
 //! copy of bash, which runs the scripts `node` and `relay`.
 
 use crate::cases::{Outside, Trouble};
-use crate::hosts::{Door, NODE};
+use crate::hosts::{Door, NODE, kill_agent};
 use api::sky::{Candidate, providers};
 use futures::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -187,7 +187,7 @@ impl Server {
                 }
             }
             (Method::GET, ["namespaces", _, "events"] | ["nodes"] | ["pods"]) => answer(200, &list(&[])),
-            (method, _) => panic!("{method} {path}: nobody should ask for this"),
+            (method, _) => panic!("{method} {path}: the provider has no reason to send this"),
         }
     }
 
@@ -213,7 +213,8 @@ impl Server {
     /// Ends a pod and all processes in it.
     fn end(&self, name: &str) {
         self.with(|state| state.pods.remove(name));
-        kill(&self.folder(name));
+        let machines = std::fs::read_dir(self.folder(name).join(".trainyard-machine")).into_iter().flatten().flatten();
+        machines.for_each(|machine| kill_agent(&machine.path()));
         let _ = std::fs::remove_dir_all(self.folder(name)); // it may be gone
     }
 
@@ -349,17 +350,6 @@ async fn talk(
     }
     // the connection stays open until then
     after.await;
-}
-
-/// Kills the agent of a pod.
-fn kill(folder: &Path) {
-    let claims = std::fs::read_dir(folder.join(".trainyard-machine")).into_iter().flatten().flatten();
-    for claim in claims {
-        let pid = std::fs::read_to_string(claim.path().join("node/agent.lock")).unwrap_or_default();
-        if !pid.trim().is_empty() {
-            let _ = std::process::Command::new("kill").args(["-9", pid.trim()]).output(); // it may have ended
-        }
-    }
 }
 
 impl Pods {

@@ -193,6 +193,13 @@ pub fn launch(shown: &str, task: &Task, spec: LaunchSpec, catalogue: &Catalogue)
     })
 }
 
+/// A task that requests and runs nothing.
+pub fn empty_task() -> Task {
+    let empty = Field::Map(Map::new());
+    let read = Task::read(empty, &Given::default(), Reader::Server, &Catalogue::default());
+    read.expect("a task may be empty")
+}
+
 /// The task of a Launch.
 ///
 /// # Errors

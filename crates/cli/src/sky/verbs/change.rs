@@ -7,11 +7,10 @@ use crate::sky::clusters::{self, Found, Sky};
 use crate::sky::submit::{self, Launched, Trouble, value_error};
 use crate::sky::words::as_typed;
 use ::sky::commands::Call;
-use ::sky::value::{Map, Value as Field};
-use ::sky::{Given, Reader, Task};
 use api::object;
 use api::sky::{ClusterPhase, LaunchSpec, LaunchStatus, Power, WhenSetUp, keys};
 use kube::api::{DeleteParams, DynamicObject, ListParams};
+use managed::launch::empty_task;
 use placement::Catalogue;
 use serde_json::{Value, json};
 
@@ -195,11 +194,7 @@ async fn start(call: &Call, sky: &Sky, shown: &str) -> Result<Launched, Trouble>
         retry_until_up: call.is_set("retry_until_up"),
         ..LaunchSpec::default()
     };
-    let catalogue = Catalogue::default();
-    let empty = Field::Map(Map::new());
-    let nothing = Task::read(empty, &Given::default(), Reader::Client, &catalogue);
-    let nothing = nothing.map_err(|error| value_error(error.message))?;
-    let name = submit::create(sky, shown, &nothing, spec, &catalogue).await?;
+    let name = submit::create(sky, shown, &empty_task(), spec, &Catalogue::default()).await?;
     if call.is_set("async_call") {
         return Ok(Launched::Done(0));
     }
