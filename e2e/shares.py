@@ -14,27 +14,27 @@ import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # one gate in so many plays a test on a real cluster that is not named below
-ON_REAL_CLUSTERS = 3
+ON_REAL_CLUSTERS = 5
 # by the beginning of a test's name, from the folder of its area on; the longest counts
 SHARES = {
-    "cli/test_explain_faults.py": 3,
-    "cli/test_secrets_places.py::test_markers_are_in_secrets_alone": 2,
-    "cli/test_transcripts.py::test_commands_do_what_the_document_says[root": 4,
-    "cli/test_transcripts.py::test_commands_do_what_the_document_says[user": 2,
+    "cli/test_explain_faults.py": 5,
+    "cli/test_secrets_places.py::test_markers_are_in_secrets_alone": 5,
+    "cli/test_transcripts.py::test_commands_do_what_the_document_says[root": 5,
+    "cli/test_transcripts.py::test_commands_do_what_the_document_says[user": 5,
     "cli/test_transcripts.py::test_commands_do_what_the_document_says[user-README": 1,
-    "api/test_kubectl_matrix.py": 3,
-    "api/test_large.py::test_changes_cost_what_their_length_allows": 2,
-    "data/test_initializers.py::test_recordings_of_upstreams_initializers": 2,
-    "data/test_initializers_clouds.py": 2,
-    "data/test_initializers_faults.py": 3,
-    "mpi/test_mpijob_live.py": 3,
+    "api/test_kubectl_matrix.py": 5,
+    "api/test_large.py::test_changes_cost_what_their_length_allows": 5,
+    "data/test_initializers.py::test_recordings_of_upstreams_initializers": 5,
+    "data/test_initializers_clouds.py": 5,
+    "data/test_initializers_faults.py": 5,
+    "mpi/test_mpijob_live.py": 5,
     "mpi/test_mpijob_live.py::test_the_example_trains[": 1,
-    "node/test_frameworks.py": 3,
-    "operator/test_chart.py::test_over_upstreams_release": 3,
-    "operator/test_chart.py::test_nothing_of_a_release_stays": 3,
+    "node/test_frameworks.py": 5,
+    "operator/test_chart.py::test_over_upstreams_release": 5,
+    "operator/test_chart.py::test_nothing_of_a_release_stays": 5,
     "operator/test_cluster_cli.py::test_on_kubernetes": 1,
     "operator/test_operator.py::test_a_leader_may_be_killed_while_jobs_come_in": 1,
-    "sky/test_sky_ddp.py": 4,
+    "sky/test_sky_ddp.py": 5,
 }
 # modules whose tests share what takes most of their time: all of them are played, or none
 TOGETHER = ("cli/test_explain_faults.py",)
