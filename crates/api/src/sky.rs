@@ -4,8 +4,13 @@
 //! Doc comments become the texts of `kubectl explain`; bounds and defaults beside the fields are what `xtask crds` writes into the CRDs.
 
 mod launch;
+mod managed_job;
 
-pub use launch::{Launch, LaunchFiles, LaunchPhase, LaunchSpec, LaunchStatus, WhenSetUp};
+pub use launch::{Launch, LaunchFiles, LaunchManaged, LaunchPhase, LaunchSpec, LaunchStatus, WhenSetUp};
+pub use managed_job::{
+    Ground, JobAttempt, JobFile, JobRecovery, JobStrategy, JobTask, ManagedJob, ManagedJobSpec, ManagedJobStatus,
+    ManagedState, ManagedTask,
+};
 
 use crate::object::Gvk;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -34,8 +39,23 @@ pub fn launch_gvk() -> Gvk {
     Gvk::new(GROUP, VERSION, "Launch")
 }
 
+/// `ManagedJob` of this group.
+pub fn managed_job_gvk() -> Gvk {
+    Gvk::new(GROUP, VERSION, "ManagedJob")
+}
+
 /// Labels, annotations, taints and finalizers.
 pub mod keys {
+    /// Label of Launches, Clusters, JobSets and pods: the ManagedJob that they are for.
+    pub const MANAGED_JOB: &str = "sky.trainyard.dev/managed-job";
+    /// Label beside it: number of the task in its job, from 0.
+    pub const TASK: &str = "sky.trainyard.dev/task";
+    /// Label beside it, of Launches, JobSets and pods: number of the attempt, from 1.
+    pub const ATTEMPT: &str = "sky.trainyard.dev/attempt";
+    /// Annotation of a JobSet of a managed job: the output of its pods is kept, so its machines may go.
+    pub const OUTPUT_KEPT: &str = "sky.trainyard.dev/output-kept";
+    /// Label of ConfigMaps that hold the tasks of managed jobs.
+    pub const SUBMISSION: &str = "sky.trainyard.dev/submission";
     /// Label of Launches, Machines, Nodes and JobSets: the cluster's name. Nodes are tainted with it, too.
     pub const CLUSTER: &str = "sky.trainyard.dev/cluster";
     /// Label of Nodes: the namespace of the cluster.
@@ -314,6 +334,9 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub rejected: Vec<String>,
+    /// How many of the candidates, in this round, were refused for another reason than capacity.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub refusals: u32,
     /// The generation of the spec that all this is about.
     #[serde(default, skip_serializing_if = "is_default")]
     pub observed_generation: i64,

@@ -6,10 +6,12 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 mod hosts;
+mod managed_jobs;
 pub mod output;
 pub mod ssh;
 
 pub use hosts::hosts;
+pub use managed_jobs::SubmitError;
 pub use ssh::Entries;
 
 use api::object;

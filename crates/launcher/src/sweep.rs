@@ -2,7 +2,7 @@
 
 use crate::{Launcher, api, resource, typed};
 use api::object::Gvk;
-use api::sky::{Launch, cluster_gvk, keys, launch_gvk};
+use api::sky::{JobFile, Launch, LaunchFiles, cluster_gvk, keys, launch_gvk, managed_job_gvk};
 use files::{Digest, Store, Tree};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -49,7 +49,13 @@ impl Launcher {
             ignore_gone(api.delete(name.as_deref().unwrap_or_default(), &DeleteParams::default()).await.map(drop))?;
         }
         self.sweep_secrets(&kept, now).await?;
-        self.sweep_files(&kept).await;
+        let mut files: BTreeMap<String, Vec<LaunchFiles>> = BTreeMap::new();
+        for launch in kept {
+            let of = files.entry(launch.metadata.namespace.clone().unwrap_or_default()).or_default();
+            of.extend(launch.spec.files.iter().cloned());
+        }
+        self.sweep_submissions(&mut files, now).await?;
+        self.sweep_files(files).await;
         Ok(())
     }
 
@@ -59,10 +65,7 @@ impl Launcher {
         for secret in self.all(&Gvk::new("", "v1", "Secret")).list(&wanted).await? {
             let (namespace, name) = (secret.namespace(), secret.name_any());
             let is_named = |launch: &&&Launch| launch.metadata.namespace == namespace && launch.spec.secret == name;
-            let made = secret.creation_timestamp().map(|at| at.0);
-            let limit = SignedDuration::try_from(UNUSED_FOR).unwrap_or(SignedDuration::MAX);
-            let is_old = made.is_some_and(|made| now.duration_since(made) > limit);
-            if is_old && !launches.iter().any(|one| is_named(&one)) {
+            if is_old(&secret, now) && !launches.iter().any(|one| is_named(&one)) {
                 let api = api(&self.client, namespace.as_deref().unwrap_or_default(), &Gvk::new("", "v1", "Secret"));
                 ignore_gone(api.delete(&name, &DeleteParams::default()).await.map(drop))?;
             }
@@ -70,15 +73,41 @@ impl Launcher {
         Ok(())
     }
 
-    /// Removes files that no launch needs.
-    async fn sweep_files(&self, launches: &[&Launch]) {
-        let mut lists: BTreeMap<String, Vec<Vec<Digest>>> = BTreeMap::new();
-        for launch in launches {
-            let of = lists.entry(launch.metadata.namespace.clone().unwrap_or_default()).or_default();
-            of.extend(
-                launch.spec.files.iter().map(|one| one.list.iter().filter_map(|text| text.parse().ok()).collect()),
-            );
+    /// Deletes what was submitted for managed jobs that are gone, and notes the files of the others.
+    async fn sweep_submissions(
+        &self,
+        files: &mut BTreeMap<String, Vec<LaunchFiles>>,
+        now: Timestamp,
+    ) -> kube::Result<()> {
+        let wanted = ListParams::default().labels(&format!("{}=true", keys::SUBMISSION));
+        let kind = Gvk::new("", "v1", "ConfigMap");
+        let submissions = self.all(&kind).list(&wanted).await?;
+        // read after the submissions, which are there before their jobs
+        let jobs = self.all(&managed_job_gvk()).list(&ListParams::default()).await?;
+        let name = |job: &DynamicObject| job.data["spec"]["submission"].as_str().map(str::to_owned);
+        let named: BTreeSet<(Option<String>, String)> =
+            jobs.iter().filter_map(|job| Some((job.namespace(), name(job)?))).collect();
+        for submission in &submissions {
+            let (namespace, name) = (submission.namespace(), submission.name_any());
+            if named.contains(&(namespace.clone(), name.clone())) || !is_old(submission, now) {
+                let text = submission.data["data"]["job"].as_str().unwrap_or_default();
+                let read: JobFile = serde_json::from_str(text).unwrap_or_default();
+                let of = files.entry(namespace.unwrap_or_default()).or_default();
+                of.extend(read.tasks.into_iter().flat_map(|task| task.files));
+                continue;
+            }
+            let api = api(&self.client, namespace.as_deref().unwrap_or_default(), &kind);
+            ignore_gone(api.delete(&name, &DeleteParams::default()).await.map(drop))?;
         }
+        Ok(())
+    }
+
+    /// Removes files that neither a launch nor a managed job needs.
+    async fn sweep_files(&self, files: BTreeMap<String, Vec<LaunchFiles>>) {
+        let digests =
+            |one: &LaunchFiles| -> Vec<Digest> { one.list.iter().filter_map(|text| text.parse().ok()).collect() };
+        let lists: BTreeMap<String, Vec<Vec<Digest>>> =
+            files.into_iter().map(|(namespace, files)| (namespace, files.iter().map(digests).collect())).collect();
         let folder = self.eyes.settings().files.clone();
         let swept = tokio::task::spawn_blocking(move || {
             let namespaces = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -99,6 +128,12 @@ impl Launcher {
             tracing::warn!(%error, "cannot remove files that no launch needs");
         }
     }
+}
+
+/// Whether an object is so old that a client that made it would have named it by now.
+fn is_old(object: &DynamicObject, now: Timestamp) -> bool {
+    let limit = SignedDuration::try_from(UNUSED_FOR).unwrap_or(SignedDuration::MAX);
+    object.creation_timestamp().is_some_and(|made| now.duration_since(made.0) > limit)
 }
 
 fn ignore_gone(done: kube::Result<()>) -> kube::Result<()> {

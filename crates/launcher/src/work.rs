@@ -5,7 +5,7 @@ use crate::{Launcher, typed};
 use api::object;
 use api::sky::{
     Cluster, ClusterNode, Launch, LaunchFiles, LaunchStatus, Place, WhenSetUp, cluster_gvk, keys, launch_gvk,
-    machine_gvk,
+    machine_gvk, managed_job_gvk,
 };
 use files::{Digest, Store, Tree, here, there};
 use jiff::Timestamp;
@@ -135,9 +135,22 @@ impl<'a> Kept<'a> {
             eyes.look(self.namespace, task, &launch.spec.settings, &catalogue).await.map_err(Trouble::Fails)?;
         let folder = eyes.settings().home.join(offers::CATALOGUE);
         let places = launch::find(task, &at_hand, &catalogue, &folder.display().to_string())?;
+        let mut candidates = places.candidates;
+        if let Some(managed) = &launch.spec.managed {
+            launch::in_order(&mut candidates, managed);
+        }
         let by = By { user: &launch.spec.user, command: &launch.spec.command };
-        let mut cluster = launch::cluster(&launch.spec.cluster, task, places.candidates, &by);
+        let mut cluster = launch::cluster(&launch.spec.cluster, task, candidates, &by);
         cluster["metadata"]["annotations"][keys::LAUNCH] = launch.metadata.uid.clone().into();
+        if let Some(managed) = &launch.spec.managed {
+            // it goes with its job, whoever deletes that
+            cluster["metadata"]["labels"] =
+                json!({keys::MANAGED_JOB: managed.job, keys::TASK: managed.task.to_string()});
+            cluster["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": api::sky::API_VERSION, "kind": managed_job_gvk().kind, "name": managed.job,
+                "uid": managed.uid, "controller": true,
+            }]);
+        }
         if launch.spec.retry_until_up {
             cluster["spec"]["retryUntilUp"] = true.into();
         }
@@ -243,7 +256,7 @@ impl<'a> Kept<'a> {
             self.keep_secret(launch, object).await?;
             id = match before {
                 Some(job) => job.id,
-                None => self.create(&job, jobs).await?,
+                None => self.create(launch, &job, jobs).await?,
             };
             if let Some(setup) = job.setup(id) {
                 match self.api(&api::jobset::gvk()).create(&PostParams::default(), &dynamic(setup)?).await {
@@ -263,8 +276,29 @@ impl<'a> Kept<'a> {
         Ok(id)
     }
 
+    /// Creates the JobSet of an attempt of a managed job. Its number is that of the attempt, so no attempt is submitted twice. `None`:
+    /// another job has the number.
+    async fn create_attempt(&self, job: &Job<'_>, attempt: u32) -> Result<Option<u32>, Trouble> {
+        let (wanted, sets) = (job.main(attempt), self.api(&api::jobset::gvk()));
+        match sets.create(&PostParams::default(), &dynamic(wanted.clone())?).await {
+            Err(error) if !is_status(&error, 409) => return Err(error.into()),
+            Ok(_) => return Ok(Some(attempt)),
+            Err(_) => {}
+        }
+        // a user's own job on the cluster may have the number
+        let there = sets.get_opt(object::meta(&wanted, "name")).await?;
+        let label = |object: &Value| object["metadata"]["labels"][keys::ATTEMPT].as_str().map(str::to_owned);
+        let there = there.and_then(|there| serde_json::to_value(there).ok());
+        Ok(there.filter(|there| label(there) == label(&wanted)).map(|_| attempt))
+    }
+
     /// Creates the JobSet under the next free number.
-    async fn create(&self, job: &Job<'_>, jobs: &[Submitted]) -> Result<u32, Trouble> {
+    async fn create(&self, launch: &Launch, job: &Job<'_>, jobs: &[Submitted]) -> Result<u32, Trouble> {
+        if let Some(managed) = &launch.spec.managed
+            && let Some(id) = self.create_attempt(job, managed.attempt).await?
+        {
+            return Ok(id);
+        }
         let mut id = jobs.last().map_or(1, |last| last.id.saturating_add(1));
         // the number is part of the name: if another launch was first, this one takes the next number
         loop {
@@ -278,7 +312,8 @@ impl<'a> Kept<'a> {
 
     /// Makes the Secret of the launch live as long as the cluster.
     async fn keep_secret(&self, launch: &Launch, cluster: &Value) -> Result<(), Trouble> {
-        if launch.spec.secret.is_empty() {
+        // the Secret of a managed job is that of all its attempts
+        if launch.spec.secret.is_empty() || launch.spec.managed.is_some() {
             return Ok(());
         }
         let owner = json!({

@@ -246,8 +246,10 @@ impl Observed {
         let alive: Vec<&Machine> =
             self.current().filter(|machine| machine.metadata.deletion_timestamp.is_none()).collect();
         let lost = |machine: &Machine| machine.status.phase == MachinePhase::Lost;
-        if !alive.is_empty() && alive.iter().all(|machine| lost(machine)) && self.machines.len() == alive.len() {
-            // every machine is lost, so the cluster no longer exists
+        let is_managed = object::label(&self.object, keys::MANAGED_JOB).is_some();
+        let are_all_lost = !alive.is_empty() && alive.iter().all(|machine| lost(machine));
+        if are_all_lost && self.machines.len() == alive.len() && !is_managed {
+            // every machine is lost, so the cluster no longer exists; that of a managed job is evidence, which the job removes
             writes.push(self.delete_self());
             return Decision { writes, ..Decision::default() };
         }
@@ -423,6 +425,7 @@ impl Observed {
         let body = json!({"status": {
             "attempt": status.attempt.saturating_add(1), "candidate": status.candidate.saturating_add(1),
             "rejected": rejected, "message": what, "lastActivity": now.to_string(),
+            "refusals": status.refusals.saturating_add(u32::from(machine.status.phase == MachinePhase::Refused)),
         }});
         let event = Event {
             regarding: None,
@@ -452,7 +455,10 @@ impl Observed {
         if again > now {
             return Decision { next: Next::After(again.duration_since(now)), ..Decision::default() };
         }
-        Decision { status: Some(StatusWrite::Merge(json!({"status": {"candidate": 0}}))), ..Decision::default() }
+        Decision {
+            status: Some(StatusWrite::Merge(json!({"status": {"candidate": 0, "refusals": 0}}))),
+            ..Decision::default()
+        }
     }
 
     fn generation(&self) -> i64 {

@@ -5,7 +5,7 @@
 
 use api::jobset;
 use api::object;
-use api::sky::keys;
+use api::sky::{LaunchManaged, keys};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -56,6 +56,8 @@ pub struct Submission {
     pub cluster_info: Value,
     /// The uid of the Launch that submits it; empty for none.
     pub launch: String,
+    /// The managed job whose attempt it is.
+    pub managed: Option<LaunchManaged>,
 }
 
 /// What runs around a user's script: makes the folders, keeps the output in a file and puts a prefix before its lines, hands on
@@ -120,8 +122,11 @@ impl Submission {
         format!("{}-{}{end}", self.cluster, self.id)
     }
 
-    /// `sky-TIMESTAMP_CLUSTER_JOBID`.
+    /// `sky-TIMESTAMP_CLUSTER_JOBID`; of a managed job, the same in all attempts.
     pub fn task_id(&self) -> String {
+        if let Some(managed) = &self.managed {
+            return managed.task_id.clone();
+        }
         format!("{}_{}_{}", self.run_timestamp, self.cluster_shown, self.id)
     }
 
@@ -143,8 +148,7 @@ impl Submission {
             annotations[CONFIGURATION] = self.configuration.as_str().into();
         }
         let ranks: Vec<Value> = (0..self.nodes).map(|rank| self.rank(rank)).collect();
-        let mut labels =
-            json!({keys::CLUSTER: self.cluster, keys::JOB: self.id.to_string(), keys::STAGE: self.stage()});
+        let mut labels = self.labels();
         if !self.launch.is_empty() {
             labels[keys::LAUNCH] = self.launch.as_str().into();
         }
@@ -160,6 +164,18 @@ impl Submission {
             },
             "spec": {"suspend": true, "failurePolicy": {"maxRestarts": 0}, "replicatedJobs": ranks},
         })
+    }
+
+    /// Labels of its JobSet and its pods.
+    fn labels(&self) -> Value {
+        let mut labels =
+            json!({keys::CLUSTER: self.cluster, keys::JOB: self.id.to_string(), keys::STAGE: self.stage()});
+        if let Some(managed) = &self.managed {
+            labels[keys::MANAGED_JOB] = managed.job.as_str().into();
+            labels[keys::TASK] = managed.task.to_string().into();
+            labels[keys::ATTEMPT] = managed.attempt.to_string().into();
+        }
+        labels
     }
 
     fn rank(&self, rank: u32) -> Value {
@@ -194,7 +210,7 @@ impl Submission {
             "backoffLimit": 0, "completions": 1, "parallelism": 1,
             "template": {
                 "metadata": {
-                    "labels": {keys::CLUSTER: self.cluster, keys::JOB: self.id.to_string(), keys::STAGE: self.stage()},
+                    "labels": self.labels(),
                     "annotations": {keys::NODE_IPS: "", NODE_IP: ""},
                 },
                 "spec": {
@@ -227,6 +243,8 @@ impl Submission {
             env.push(text("SKYPILOT_NUM_NODES", self.nodes.to_string()));
             env.push(text("SKYPILOT_INTERNAL_JOB_ID", self.id.to_string()));
         }
+        let further = self.managed.iter().flat_map(|managed| &managed.env);
+        env.extend(further.map(|(name, value)| text(name, value.clone())));
         env
     }
 }

@@ -8,10 +8,14 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 pub mod cluster;
+pub mod evidence;
 pub mod inventory;
+pub mod job;
+pub mod job_turns;
 pub mod jobs;
 pub mod launch;
 pub mod machine;
 pub mod names;
 pub mod provider;
 pub mod resources;
+pub mod transitions;

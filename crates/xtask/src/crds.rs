@@ -99,6 +99,17 @@ const LAUNCH_COLUMNS: &[Column] = &[
     Column { about: "How long it exists.", ..AGE },
 ];
 
+const MANAGED_JOB_COLUMNS: &[Column] = &[
+    Column { about: "Number of the job.", ..column("ID", "integer", ".spec.id") },
+    Column { about: "What the user calls it.", ..column("Job", "string", ".spec.name") },
+    Column { about: "Where it stands.", ..column("State", "string", ".status.state") },
+    Column {
+        about: "How often its tasks were started again.",
+        ..column("Recoveries", "integer", ".status.recoveries")
+    },
+    Column { about: "How long it exists.", ..AGE },
+];
+
 /// Writes or checks all manifests; with `check`, a manifest that nobody would write is a fault, too.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let types = Types::load(root)?;
@@ -201,6 +212,7 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
             object::<sky::Machine>(types)?,
         ),
         (sky_crd("Launch", "launches", LAUNCH_COLUMNS), object::<sky::Launch>(types)?),
+        (sky_crd("ManagedJob", "managedjobs", MANAGED_JOB_COLUMNS), object::<sky::ManagedJob>(types)?),
         (
             Crd {
                 group: coscheduling::GROUP,

@@ -3,6 +3,7 @@
 use super::{Autostop, is_default};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A task that is to run on a cluster: the control plane makes the cluster where there is none, puts the task's files onto its machines and
 /// submits the job. No client need wait for it.
@@ -73,12 +74,45 @@ pub struct LaunchSpec {
     /// The folder of price lists. Default: `~/.sky/catalogs/v8` of the control plane.
     #[serde(default, skip_serializing_if = "is_default")]
     pub catalog: String,
+    /// The managed job whose attempt it is. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed: Option<LaunchManaged>,
     /// Who asked for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub user: String,
     /// The command that asked for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub command: String,
+}
+
+/// What a launch is told of the managed job whose attempt it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LaunchManaged {
+    /// The name of the ManagedJob.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 253)))]
+    pub job: String,
+    /// Its uid.
+    pub uid: String,
+    /// Number of the task in its job, from 0.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub task: u32,
+    /// Number of the attempt, from 1.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub attempt: u32,
+    /// `SKYPILOT_TASK_ID` of its processes: the same in all attempts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub task_id: String,
+    /// Further variables of its processes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// `provider/region` that is tried last.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub last_place: String,
+    /// `provider/region` that is tried first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub first_place: String,
 }
 
 /// A folder or a file that is put onto the machines.

@@ -137,6 +137,16 @@ impl Shown {
     }
 }
 
+/// Creates the Secret with the variables of a task, and returns its name; empty: the task has none.
+pub(super) async fn keep_variables(sky: &Sky, shown: &str, task: &Task) -> Result<String, Trouble> {
+    let variables = launch::variables(task);
+    if variables.is_empty() {
+        return Ok(String::new());
+    }
+    let secret = dynamic(launch::secret(shown, variables))?;
+    Ok(sky.secrets().create(&PostParams::default(), &secret).await?.metadata.name.unwrap_or_default())
+}
+
 /// Creates a launch of a task: the Secret with its variables, then the Launch. `spec` has neither cluster, task, files nor variables.
 ///
 /// # Errors
@@ -149,14 +159,7 @@ pub(super) async fn create(
     catalogue: &Catalogue,
 ) -> Result<String, Trouble> {
     let files = send(sky, task).await?;
-    let variables = launch::variables(task);
-    let secret = match variables.is_empty() {
-        true => String::new(),
-        false => {
-            let secret = dynamic(launch::secret(shown, variables))?;
-            sky.secrets().create(&PostParams::default(), &secret).await?.metadata.name.unwrap_or_default()
-        }
-    };
+    let secret = keep_variables(sky, shown, task).await?;
     let spec = LaunchSpec { secret, files, user: user(), command: without_values(std::env::args()), ..spec };
     let object = dynamic(launch::launch(shown, task, spec, catalogue))?;
     Ok(sky.launches().create(&PostParams::default(), &object).await?.metadata.name.unwrap_or_default())

@@ -3,6 +3,7 @@
 mod autostop;
 mod change;
 mod cost;
+mod jobs;
 mod launch;
 mod output;
 pub(super) mod refused;
@@ -38,6 +39,8 @@ pub(super) enum Verb {
     Down,
     Autostop,
     CostReport,
+    JobsLaunch,
+    JobsExplain,
 }
 
 impl Verb {
@@ -54,6 +57,8 @@ impl Verb {
             "sky down" => Self::Down,
             "sky autostop" => Self::Autostop,
             "sky cost-report" => Self::CostReport,
+            "sky jobs launch" => Self::JobsLaunch,
+            "sky jobs explain" => Self::JobsExplain,
             _ => return None,
         })
     }
@@ -137,6 +142,8 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &Circumstances<'_>, arou
             Verb::Cancel => output::cancel(call).await,
             Verb::Stop | Verb::Start | Verb::Down | Verb::Autostop => change::several(verb, call).await,
             Verb::CostReport => cost::cost_report(call).await,
+            Verb::JobsLaunch => jobs::launch(call, world, around).await,
+            Verb::JobsExplain => jobs::explain(call).await,
         }
     });
     runtime.shutdown_background();

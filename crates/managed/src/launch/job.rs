@@ -65,10 +65,11 @@ impl<'a> Job<'a> {
         Ok(Self { submission, cluster, setup: script })
     }
 
-    /// Makes it the job of a launch: with the launch's uid, and the variables of its Secret.
+    /// Makes it the job of a launch: with the launch's uid, the variables of its Secret, and what it is told of its managed job.
     pub fn of(mut self, launch: &Launch) -> Self {
         self.submission.secret.clone_from(&launch.spec.secret);
         self.submission.launch = launch.metadata.uid.clone().unwrap_or_default();
+        self.submission.managed.clone_from(&launch.spec.managed);
         self
     }
 
@@ -86,7 +87,7 @@ impl<'a> Job<'a> {
 }
 
 /// The resources that a task's job holds: `1x[CPU:1+]`, `2x[H100:8]`.
-fn job_resources(nodes: i128, each: &Resources) -> String {
+pub(crate) fn job_resources(nodes: i128, each: &Resources) -> String {
     let each = gpus(each).map_or_else(|| "CPU:1+".to_owned(), |gpus| format!("{}:{}", gpus.name, gpus.count));
     format!("{nodes}x[{each}]")
 }

@@ -17,7 +17,7 @@ pub use pod::pod;
 use self::fit::{Size, size_asked};
 use crate::jobs::{NAME, RESOURCES};
 use crate::names::object_name;
-use api::sky::{API_VERSION, Accelerators, Candidate, Launch, LaunchSpec, PodOptions, keys};
+use api::sky::{API_VERSION, Accelerators, Candidate, Launch, LaunchManaged, LaunchSpec, PodOptions, keys};
 use placement::{Catalogue, Cloud};
 use serde_json::{Value, json};
 use sky::console::Planned;
@@ -136,6 +136,20 @@ pub fn places(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Resul
         ));
     }
     Ok(Places { candidates: all, without_effect })
+}
+
+/// Puts the places of an attempt of a managed job into the order in which it tries them.
+pub fn in_order(candidates: &mut [Candidate], managed: &LaunchManaged) {
+    let is_at = |candidate: &Candidate, place: &str| {
+        let (provider, region) = place.split_once('/').unwrap_or((place, ""));
+        !place.is_empty() && candidate.provider == provider && candidate.region == region
+    };
+    // a stable sort
+    candidates.sort_by_key(|one| match one {
+        one if is_at(one, &managed.first_place) => 0,
+        one if is_at(one, &managed.last_place) => 2,
+        _ => 1,
+    });
 }
 
 /// The Cluster that is asked for.

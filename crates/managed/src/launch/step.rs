@@ -88,7 +88,9 @@ pub fn step(seen: &Seen<'_>) -> Step {
     match status.phase {
         LaunchPhase::Succeeded => Step::Rest,
         LaunchPhase::Failed => {
-            let is_useless = cluster.is_some_and(|(object, read)| is_its(object) && never_was(read));
+            // the Cluster of a managed job is evidence, which the job removes
+            let is_useless = launch.spec.managed.is_none()
+                && cluster.is_some_and(|(object, read)| is_its(object) && never_was(read));
             if is_useless { Step::Abandon } else { Step::Rest }
         }
         LaunchPhase::Pending => pending(seen),
@@ -298,6 +300,10 @@ const READ_FOR: i64 = 600;
 pub fn is_left(launch: &Launch, all: &[Launch], clusters: &BTreeSet<String>, now: Timestamp) -> bool {
     let ended = |launch: &Launch| launch.status.ended_at.parse::<Timestamp>().ok();
     let Some(at) = ended(launch).filter(|_| launch.status.phase.is_over()) else { return false };
+    if launch.spec.managed.is_some() {
+        // its job removes it
+        return false;
+    }
     let uid = &launch.status.cluster_uid;
     let is_newer = |other: &&Launch| {
         other.status.cluster_uid == *uid

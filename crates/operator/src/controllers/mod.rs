@@ -86,7 +86,7 @@ struct Known {
 }
 
 /// A name can stand for several reconcilers that are of no use without each other.
-const KNOWN: [Known; 18] = [
+const KNOWN: [Known; 19] = [
     known("trainjob", Side::Trainer, |driver, around| {
         driver.add(TrainJobController::new(around.settings.clone()));
         driver.add(PodFailureController);
@@ -109,6 +109,10 @@ const KNOWN: [Known; 18] = [
     }),
     known("scheduler", Side::Scheduler, |driver, around| driver.add(around.scheduler.clone())),
     known("cluster", Side::Machines, |driver, _| driver.add(managed::cluster::ClusterController)),
+    known("managedjob", Side::Machines, |driver, _| {
+        driver.add(managed::job::ManagedJobController);
+        driver.add(managed::job_turns::JobTurns::default());
+    }),
     known("gc", Side::Cluster, |driver, _| driver.add(gc::GarbageCollector::new(scopes::is_namespaced))),
     known("podgc", Side::Cluster, |driver, _| driver.add(podgc::PodGcController)),
     known("namespace", Side::Cluster, |driver, _| driver.add(namespace::NamespaceController)),

@@ -247,14 +247,20 @@ fn size(resources: &Resources, around: &Surroundings<'_>) -> Result<(), TaskErro
 }
 
 fn strategy(resources: &Resources, around: &Surroundings<'_>) -> Result<(), TaskError> {
+    if around.on_server { check_strategy(resources, None) } else { Ok(()) }
+}
+
+/// Whether there is the strategy by which a managed job recovers; `typed` is its name as the command line has it.
+pub(crate) fn check_strategy(resources: &Resources, typed: Option<&str>) -> Result<(), TaskError> {
     let Some(name) = resources.job_recovery.as_ref().and_then(|recovery| recovery.given("strategy")).map(Value::text)
     else {
         return Ok(());
     };
     let lower = name.to_lowercase();
-    if !around.on_server || STRATEGIES.contains(&lower.as_str()) {
+    if STRATEGIES.contains(&lower.as_str()) {
         return Ok(());
     }
+    let name = typed.map_or(name, str::to_owned);
     let near =
         suggest::nearest(&lower, STRATEGIES).map(|near| format!(" Did you mean {}?", quote(near))).unwrap_or_default();
     Err(TaskError::value(format!(

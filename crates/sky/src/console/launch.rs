@@ -5,7 +5,7 @@ use placement::search::{Candidate, Why};
 use placement::{Cloud, Market, Rules, Target, Unplaceable, place};
 use regex::Regex;
 
-use super::options::{Overrides, given, of_command, override_all, place_of, with_fields};
+use super::options::{Overrides, given, of_command, override_all, override_job, place_of, with_fields};
 use super::source::{Source, check_whole};
 use super::{Circumstances, Printed, table};
 use crate::check::{PathKind, Surroundings, check};
@@ -37,7 +37,7 @@ pub struct Prepared {
 /// # Errors
 /// What is printed where there is none.
 pub fn prepared(call: &Call, world: &Circumstances<'_>) -> Result<Prepared, Printed> {
-    let Named { mut tasks, is_dag, overrides, mut printed, source } = named(call, world)?;
+    let Named { mut tasks, is_dag, overrides, mut printed, source, .. } = named(call, world)?;
     if is_dag {
         let message = match call.path.as_str() {
             "sky exec" => "YAML specifies a DAG, while `sky exec` supports a single task only.".to_owned(),
@@ -54,6 +54,40 @@ pub fn prepared(call: &Call, world: &Circumstances<'_>) -> Result<Prepared, Prin
         Some(task) => Ok(Prepared { task, told: std::mem::take(&mut printed.out), source }),
         None => Err(printed.fail(1, "ValueError: the file holds no task.")),
     }
+}
+
+/// A managed job that is to be launched.
+pub struct PreparedJob {
+    /// What the job is called.
+    pub name: String,
+    /// How its tasks run.
+    pub kind: Kind,
+    /// Its tasks, with the options of the command line over them where there is one.
+    pub tasks: Vec<Task>,
+    /// What is said of it first.
+    pub told: String,
+    /// The file that it stands in, if it stands in one.
+    pub source: Option<Source>,
+}
+
+/// The tasks that `jobs launch` names, with the options of the command line over a single one.
+///
+/// # Errors
+/// What is printed where there is none.
+pub fn prepared_job(call: &Call, world: &Circumstances<'_>) -> Result<PreparedJob, Printed> {
+    let Named { name, kind, mut tasks, is_dag, overrides, printed, source } = named(call, world)?;
+    let overridden = match is_dag {
+        true => Ok(()),
+        false => override_all(&mut tasks, &overrides, call, world),
+    };
+    let done = overridden.and_then(|()| override_job(&mut tasks, call));
+    if let Err(error) = done {
+        return Err(printed.refused_in(&error, source.as_ref()));
+    }
+    let first = tasks.first().and_then(|task| task.name.clone());
+    let name = call.value("name").map(str::to_owned).or(name).or(first.filter(|_| !is_dag));
+    let name = name.unwrap_or_else(|| world.cluster.to_owned());
+    Ok(PreparedJob { name, kind, tasks, told: printed.out, source })
 }
 
 /// Whether a cluster may be called so; else what is said.
@@ -151,6 +185,9 @@ fn chosen(
 
 /// What a command line names.
 pub(super) struct Named {
+    /// The name of the whole.
+    name: Option<String>,
+    kind: Kind,
     pub(super) tasks: Vec<Task>,
     /// Whether they are more than one, or might be.
     is_dag: bool,
@@ -232,7 +269,7 @@ pub(super) fn named(call: &Call, world: &Circumstances<'_>) -> Result<Named, Pri
     });
     let read = whole.and_then(|document| File::read(&document, &given, Reader::Client, world.catalogue));
     match read {
-        Ok(File { kind, tasks, .. }) => {
+        Ok(File { name, kind, tasks, .. }) => {
             let is_dag = tasks.len() > 1 || matches!(kind, Kind::Parallel(_));
             if let Some(ignored) = overrides.ignored().filter(|_| is_dag) {
                 printed.line(match kind {
@@ -242,7 +279,7 @@ pub(super) fn named(call: &Call, world: &Circumstances<'_>) -> Result<Named, Pri
                     ),
                 });
             }
-            Ok(Named { tasks, is_dag, overrides, printed, source })
+            Ok(Named { name, kind, tasks, is_dag, overrides, printed, source })
         }
         Err(error) => Err(printed.refused_in(&error, source.as_ref())),
     }

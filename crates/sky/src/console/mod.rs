@@ -11,7 +11,8 @@ mod usable;
 mod variables;
 
 pub use hosts::Host;
-pub use launch::{Planned, Prepared, check_name, planned, prepared};
+pub use launch::{Planned, Prepared, PreparedJob, check_name, planned, prepared, prepared_job};
+pub use source::Source;
 pub use table::{plain, ruled};
 
 use placement::{Catalogue, Cloud, FreeNode};
@@ -19,7 +20,6 @@ use placement::{Catalogue, Cloud, FreeNode};
 use crate::check::PathKind;
 use crate::commands::{Call, Command, Parsed, UsageError, commands, parse};
 use crate::error::TaskError;
-use source::Source;
 
 /// SkyPilot's version that is met.
 const VERSION: &str = "0.14.1";

@@ -7,10 +7,11 @@ use placement::Cloud;
 use super::variables::{Variable, variables};
 use super::{Circumstances, Printed};
 use crate::check::PathKind;
+use crate::check::check_strategy;
 use crate::commands::Call;
 use crate::error::TaskError;
 use crate::infra::Infra;
-use crate::resources::Resources;
+use crate::resources::{Resources, recovery};
 use crate::schema::Reader;
 use crate::suggest;
 use crate::task::{Given, Task};
@@ -262,6 +263,29 @@ pub(super) fn override_all(
         for one in &task.resources.list {
             one.check_instance_type(world.catalogue)?;
         }
+    }
+    Ok(())
+}
+
+/// What `jobs launch` says of priority and recovery, in all tasks.
+pub(super) fn override_job(tasks: &mut [Task], call: &Call) -> Result<(), TaskError> {
+    let priority = match call.value("priority").map(|text| (text, parse_int(text))) {
+        None => None,
+        Some((_, Some(priority))) if (-1000..=1000).contains(&priority) => Some(Value::Int(priority)),
+        Some((text, _)) => {
+            return Err(TaskError::value(format!("Priority must be between -1000 and 1000. Found: {text}")));
+        }
+    };
+    let named = call.value("job_recovery");
+    for one in tasks.iter_mut().flat_map(|task| task.resources.list.iter_mut()) {
+        if let Some(priority) = &priority {
+            one.priority = Some(priority.clone());
+        }
+        if let Some(name) = named {
+            one.job_recovery = recovery(Some(Value::from(name.to_lowercase())));
+            one.never_recovers = one.job_recovery.is_none();
+        }
+        check_strategy(one, named)?;
     }
     Ok(())
 }

@@ -34,7 +34,10 @@ impl Resources {
         let (memory, disk_size, local_disk) = (text("memory"), text("disk_size"), text("local_disk"));
         let (disk_tier, network_tier) = (text("disk_tier"), text("network_tier"));
         this.use_spot = config.take("use_spot").and_then(|value| value.as_bool());
-        this.job_recovery = recovery(config.take("job_recovery"));
+        let said = config.take("job_recovery");
+        this.never_recovers = said.is_some();
+        this.job_recovery = recovery(said);
+        this.never_recovers &= this.job_recovery.is_none();
         this.disk_size = disk_size.map(|size| disk(&size)).transpose().map_err(at("disk_size"))?.flatten();
         this.set_image(config.take("image_id")).map_err(at("image_id"))?;
         this.disk_tier = tier(disk_tier, "disk_tier", "Disk", &["low", "medium", "high", "ultra", "best"])
@@ -229,7 +232,7 @@ fn tier(text: Option<String>, field: &str, what: &str, known: &[&str]) -> Result
 }
 
 /// A strategy alone, or with settings; `none` is no recovery.
-fn recovery(field: Option<Value>) -> Option<Map> {
+pub(crate) fn recovery(field: Option<Value>) -> Option<Map> {
     let mut config = match field? {
         Value::Map(map) => map,
         name => Map::from_iter([("strategy", name)]),

@@ -3,6 +3,8 @@
 mod alternatives;
 mod fields;
 
+pub(crate) use fields::recovery;
+
 use placement::{Catalogue, Cloud};
 
 use crate::error::TaskError;
@@ -62,6 +64,8 @@ pub struct Resources {
     pub use_spot: Option<bool>,
     /// What a managed job does when its machine is gone.
     pub job_recovery: Option<Map>,
+    /// Whether that was said to be `none`. SkyPilot drops the word, and recovers.
+    pub never_recovers: bool,
     /// GiB.
     pub disk_size: Option<i128>,
     /// `low`, `medium`, `high`, `ultra`, `best`.

@@ -7,7 +7,7 @@ use crate::sky::submit::{self, Launched, Trouble, size, value_error};
 use crate::sky::words::as_typed;
 use ::clusters::output;
 use ::sky::commands::Call;
-use ::sky::console::{Circumstances, Prepared, check_name, planned, prepared};
+use ::sky::console::{Circumstances, Prepared, Source, check_name, planned, prepared};
 use ::sky::value::Value as Field;
 use api::sky::{Candidate, LaunchPhase, LaunchSpec, LaunchStatus, Place, Power, WhenSetUp};
 use managed::jobs::Status;
@@ -34,38 +34,7 @@ pub(super) async fn launch(call: &Call, world: &Circumstances<'_>, around: Aroun
     let mut place = String::new();
     match sky.find(&shown).await?.filter(|found| !found.is_ending()) {
         None => {
-            let asked = json!({
-                "task": launch::bare(&task, world.catalogue), "settings": settings, "catalog": catalog,
-            });
-            let told = client::offers::look(&sky.client, &sky.namespace, &asked).await?;
-            let at_hand = AtHand::from_json(&told).ok_or_else(|| {
-                Trouble::Said(
-                    "the control plane is of another version; restart it: trainyard down, then trainyard up --detach"
-                        .to_owned(),
-                )
-            })?;
-            let list = &task.resources.list;
-            let is_meant = |place: &str| match place.split('/').next() {
-                Some("ssh") => {
-                    list.iter().any(|one| one.infra.cloud.is_none_or(|cloud| cloud == placement::Cloud::Ssh))
-                }
-                cloud => cloud == Some("k8s"),
-            };
-            at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
-                eprintln!("{place} is left out: {why}");
-            });
-            let around = Circumstances {
-                nodes: &at_hand.nodes,
-                pools: &at_hand.pools,
-                contexts: &at_hand.contexts.all,
-                enabled: &at_hand.enabled,
-                ..*world
-            };
-            let planned = planned(&mut task, source.as_ref(), &around).map_err(End::Printed)?;
-            say(planned.told.trim_end());
-            let launch::Places { candidates, without_effect } =
-                launch::places(&task, &planned, at_hand.kubernetes.as_ref())?;
-            tell(without_effect);
+            let candidates = places(&sky, &mut task, source.as_ref(), world, (&settings, &catalog)).await?;
             place = self::place(candidates.first());
             confirm(call, &format!("Launching a new cluster '{shown}'. Proceed?"))?;
         }
@@ -94,6 +63,44 @@ pub(super) async fn launch(call: &Call, world: &Circumstances<'_>, around: Aroun
     };
     let name = submit::create(&sky, &shown, &task, spec, world.catalogue).await?;
     followed(&sky, call, &shown, &name, &place).await
+}
+
+/// Where the machines of a task may be, as the control plane sees it; prints what was considered.
+pub(super) async fn places(
+    sky: &Sky,
+    task: &mut ::sky::Task,
+    source: Option<&Source>,
+    world: &Circumstances<'_>,
+    (settings, catalog): (&Value, &str),
+) -> Result<Vec<Candidate>, End> {
+    let asked = json!({"task": launch::bare(task, world.catalogue), "settings": settings, "catalog": catalog});
+    let told = client::offers::look(&sky.client, &sky.namespace, &asked).await?;
+    let at_hand = AtHand::from_json(&told).ok_or_else(|| {
+        Trouble::Said(
+            "the control plane is of another version; restart it: trainyard down, then trainyard up --detach"
+                .to_owned(),
+        )
+    })?;
+    let list = &task.resources.list;
+    let is_meant = |place: &str| match place.split('/').next() {
+        Some("ssh") => list.iter().any(|one| one.infra.cloud.is_none_or(|cloud| cloud == placement::Cloud::Ssh)),
+        cloud => cloud == Some("k8s"),
+    };
+    at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
+        eprintln!("{place} is left out: {why}");
+    });
+    let around = Circumstances {
+        nodes: &at_hand.nodes,
+        pools: &at_hand.pools,
+        contexts: &at_hand.contexts.all,
+        enabled: &at_hand.enabled,
+        ..*world
+    };
+    let planned = planned(task, source, &around).map_err(End::Printed)?;
+    say(planned.told.trim_end());
+    let launch::Places { candidates, without_effect } = launch::places(task, &planned, at_hand.kubernetes.as_ref())?;
+    tell(without_effect);
+    Ok(candidates)
 }
 
 /// Follows a launch, then its job's output.
@@ -143,7 +150,7 @@ fn tell(lines: Vec<String>) {
 }
 
 /// `Local`, `SSH pool`: where a cluster is launched first.
-fn place(candidate: Option<&Candidate>) -> String {
+pub(super) fn place(candidate: Option<&Candidate>) -> String {
     let Some(candidate) = candidate else { return "-".to_owned() };
     let cloud = placement::Cloud::from_name(&candidate.provider);
     let cloud = cloud.map_or(candidate.provider.as_str(), |cloud| cloud.display());
@@ -151,7 +158,7 @@ fn place(candidate: Option<&Candidate>) -> String {
 }
 
 /// A secret without a value names one that a team's server keeps. There is none here, and the variable would be empty.
-fn check_secrets(task: &::sky::Task) -> Result<(), End> {
+pub(super) fn check_secrets(task: &::sky::Task) -> Result<(), End> {
     let secrets = &task.secrets;
     let empty = secrets.values.iter().find(|(_, value)| value.is_null()).map(|(name, _)| name.text());
     match empty.or_else(|| secrets.references.first().map(|reference| reference.name.clone())) {
@@ -163,7 +170,7 @@ fn check_secrets(task: &::sky::Task) -> Result<(), End> {
     }
 }
 
-fn check_workdir(task: &::sky::Task, world: &Circumstances<'_>) -> Result<(), End> {
+pub(super) fn check_workdir(task: &::sky::Task, world: &Circumstances<'_>) -> Result<(), End> {
     use ::sky::check::PathKind;
     if let Some(path) = task.workdir.as_ref().and_then(|path| path.as_str())
         && (world.path)(path) != PathKind::Folder

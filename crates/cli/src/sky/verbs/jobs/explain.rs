@@ -1,0 +1,92 @@
+//! `jobs explain`: what a managed job waits for, where it was tried, what each attempt cost, and why it ended.
+
+use super::super::tables::{lasting, time};
+use super::super::{Done, NOT_FOUND, say};
+use crate::sky::clusters;
+use ::sky::commands::Call;
+use api::sky::{Ground, JobAttempt, ManagedJob, ManagedTask};
+use jiff::Timestamp;
+
+pub(in crate::sky::verbs) async fn explain(call: &Call) -> Done {
+    let id = call.value("job_id").and_then(|id| id.parse::<u32>().ok()).unwrap_or_default();
+    let sky = clusters::connect().await?;
+    let Some(job) = sky.managed_job(id).await? else {
+        eprintln!("Managed job {id} is not there: `sky jobs queue -a` lists all.");
+        return Ok(NOT_FOUND);
+    };
+    if call.value("output_format") == Some("json") {
+        say(serde_json::to_string_pretty(&job.status).unwrap_or_default());
+        return Ok(0);
+    }
+    lines(&job, Timestamp::now()).iter().for_each(say);
+    Ok(0)
+}
+
+/// `1 recovery`, `2 recoveries`.
+fn recoveries(count: u32) -> String {
+    format!("{count} {}", if count == 1 { "recovery" } else { "recoveries" })
+}
+
+fn lines(job: &ManagedJob, now: Timestamp) -> Vec<String> {
+    let status = &job.status;
+    let mut lines = vec![format!(
+        "Managed job {} '{}': {}, {}",
+        job.spec.id,
+        job.spec.name,
+        status.state.as_str(),
+        recoveries(status.recoveries)
+    )];
+    if status.tasks.is_empty() {
+        lines.push("  The control plane has not looked at it yet.".to_owned());
+    }
+    for (index, task) in status.tasks.iter().enumerate() {
+        if status.tasks.len() > 1 {
+            lines.push(format!("Task {index}: {}", task.state.as_str()));
+        }
+        let why = task.message.trim_end();
+        if !why.is_empty() {
+            let what = if task.state.has_ended() { "It ended" } else { "It waits" };
+            lines.push(format!("  {what}: {}", why.replace('\n', "\n    ")));
+        }
+        let shown = u32::try_from(task.attempts.len()).unwrap_or(u32::MAX);
+        let before = task.attempt.saturating_sub(shown);
+        if before > 0 {
+            lines.push(format!("  {before} attempts before are no longer told of."));
+        }
+        lines.extend(task.attempts.iter().flat_map(|attempt| attempt_lines(task, attempt, now)));
+    }
+    lines
+}
+
+fn attempt_lines(task: &ManagedTask, attempt: &JobAttempt, now: Timestamp) -> Vec<String> {
+    let began = time(&attempt.began_at).unwrap_or(now);
+    let until = time(&attempt.ended_at).unwrap_or(now);
+    let seconds = until.duration_since(began).as_secs().max(0);
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    let cost = attempt.hourly_price * seconds as f64 / 3600.0;
+    let place = if attempt.place.is_empty() { "no place yet" } else { &attempt.place };
+    let ran = match (time(&attempt.ran_at), attempt.ended_at.is_empty()) {
+        (None, true) => "does not run yet".to_owned(),
+        (None, false) => "never ran".to_owned(),
+        (Some(at), true) => format!("runs since {}", lasting(now.duration_since(at).as_secs())),
+        (Some(at), false) => format!("ran {}", lasting(until.duration_since(at).as_secs())),
+    };
+    let mut lines =
+        vec![format!("  attempt {} on {place}, cluster {}: {ran}, ${cost:.2}", attempt.number, attempt.cluster)];
+    if attempt.ground != Ground::None && attempt.evidence != task.message {
+        lines.push(format!("    {}: {}", ground(attempt.ground), attempt.evidence.replace('\n', "\n      ")));
+    }
+    lines
+}
+
+/// Why an attempt ended, in a few words.
+fn ground(ground: Ground) -> &'static str {
+    match ground {
+        Ground::None => "",
+        Ground::MachinesLost => "machines lost",
+        Ground::Exited => "exited",
+        Ground::NoCapacity => "no capacity",
+        Ground::Refused => "refused",
+        Ground::Asked => "a user ended it",
+    }
+}

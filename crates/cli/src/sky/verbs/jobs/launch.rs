@@ -1,0 +1,150 @@
+//! `jobs launch`: a job that the control plane owns.
+
+use super::super::launch::{check_secrets, check_workdir, place, places};
+use super::super::{Around, Done, End, confirm, misused, refused, say};
+use crate::sky::clusters::{self, Sky};
+use crate::sky::submit::{self, Trouble, said};
+use crate::sky::words::without_values;
+use ::clusters::SubmitError;
+use ::sky::commands::Call;
+use ::sky::console::{Circumstances, PreparedJob, check_name, prepared_job};
+use ::sky::file::Kind;
+use ::sky::task::Task;
+use ::sky::value::Value as Field;
+use api::sky::{JobFile, JobTask, ManagedJobSpec};
+use jiff::Timestamp;
+use managed::job::submitted;
+use serde_json::Value;
+
+/// Jobs that one command submits at most.
+const JOBS_MAX: u32 = 100_000;
+
+impl From<SubmitError> for Trouble {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Client(error) => Self::Client(error),
+            other => Self::Said(format!("RuntimeError: {other}")),
+        }
+    }
+}
+
+pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>, around: Around) -> Done {
+    let count = count(call)?;
+    let PreparedJob { name, kind, mut tasks, told, source } = prepared_job(call, world).map_err(End::Printed)?;
+    say(told.trim_end());
+    refuse(call, &kind)?;
+    check_name(&name).map_err(|message| End::Trouble(Trouble::Said(message)))?;
+    for task in &tasks {
+        refused::task(task)?;
+        submitted::check(task)?;
+        check_secrets(task)?;
+        check_workdir(task, world)?;
+    }
+    let settings = around.given.map(|given| Field::Map(given).to_json()).unwrap_or_default();
+    let catalog = around.catalog.unwrap_or_default();
+    // of the tasks as they were written: each attempt looks for machines anew
+    let asked = tasks.clone();
+    let sky = clusters::connect().await?;
+    if count > 1 {
+        say(format!("Submitting {count} managed jobs. Each job will be launched on its own cluster."));
+    }
+    let what = if count > 1 { "managed jobs" } else { "managed job" };
+    say(format!("Managed job '{name}' will be launched on (estimated):"));
+    for task in &mut tasks {
+        if let Some(task_name) = task.name.as_ref().filter(|_| asked.len() > 1) {
+            say(format!("\nTask '{task_name}':"));
+        }
+        let candidates = places(&sky, task, source.as_ref(), world, (&settings, &catalog)).await?;
+        say(format!("First choice: {}", place(candidates.first())));
+    }
+    confirm(call, &format!("Launching {} {what} '{name}'. Proceed?", if count > 1 { "the" } else { "a" }))?;
+    let file = JobFile {
+        submitted: Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S-%6f").to_string(),
+        tasks: sent(&sky, &name, &asked, world).await?,
+        settings,
+        catalog,
+    };
+    let spec = ManagedJobSpec {
+        name,
+        priority: submitted::priority(&asked),
+        user: submit::user(),
+        command: without_values(std::env::args()),
+        ..ManagedJobSpec::default()
+    };
+    let ids = sky.submit(&file, &spec, count).await.map_err(Trouble::from)?;
+    print(call, &ids);
+    Ok(0)
+}
+
+/// The tasks with their files and variables at the control plane, as they are now.
+async fn sent(sky: &Sky, name: &str, tasks: &[Task], world: &Circumstances<'_>) -> Result<Vec<JobTask>, Trouble> {
+    let mut all = Vec::new();
+    for task in tasks {
+        let files = submit::send(sky, task).await?;
+        let secret = submit::keep_variables(sky, name, task).await?;
+        all.push(submitted::task(task, world.catalogue, files, secret));
+    }
+    Ok(all)
+}
+
+/// How many jobs are asked for.
+fn count(call: &Call) -> Result<u32, End> {
+    let Some(text) = call.value("num_jobs") else { return Ok(1) };
+    match text.parse::<u32>() {
+        Ok(count) if (1..=JOBS_MAX).contains(&count) => Ok(count),
+        _ => {
+            Err(misused(call, format!("Invalid value for '--num-jobs': {text} is not in the range 1<=x<={JOBS_MAX}.")))
+        }
+    }
+}
+
+/// What of the command is not there yet.
+fn refuse(call: &Call, kind: &Kind) -> Result<(), Trouble> {
+    let absent = |what: &str| Err(said("sky.exceptions.NotSupportedError", what));
+    if call.value("pool").is_some() {
+        return absent("`--pool`: pools are not there yet; leave it out, and each job gets a cluster of its own.");
+    }
+    if matches!(kind, Kind::Parallel(_)) {
+        return absent("`execution: parallel`: job groups do not run yet; launch a job for each task.");
+    }
+    Ok(())
+}
+
+fn print(call: &Call, ids: &[u32]) {
+    let Some(first) = ids.first() else { return };
+    if call.value("output_format") == Some("json") {
+        say(Value::from(ids.to_vec()).to_string());
+        return;
+    }
+    match ids {
+        [id] => say(format!("Managed Job ID: {id}")),
+        many => say(format!("Managed Job IDs: {}", ranges(many))),
+    }
+    say(format!(
+        "\n📋 Useful Commands\n├── To stream job logs:\t\tsky jobs logs {first}\n├── To see what it waits for:\tsky jobs explain {first}\n├── To cancel the job:\t\tsky jobs cancel {first}\n└── To view all managed jobs:\tsky jobs queue"
+    ));
+}
+
+/// `1-3, 7`.
+fn ranges(ids: &[u32]) -> String {
+    let mut spans: Vec<(u32, u32)> = Vec::new();
+    for id in ids {
+        match spans.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*id) => *last = *id,
+            _ => spans.push((*id, *id)),
+        }
+    }
+    let shown = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    spans.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn numbers_in_a_row_are_one_span() {
+        assert_eq!(ranges(&[1, 2, 3, 7, 9, 10]), "1-3, 7, 9-10");
+        assert_eq!(ranges(&[4]), "4");
+    }
+}

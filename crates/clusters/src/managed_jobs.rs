@@ -1,0 +1,127 @@
+//! Managed jobs through the API: submits them, and finds them.
+
+use crate::Sky;
+use api::sky::{JobFile, ManagedJob, ManagedJobSpec, keys, managed_job_gvk};
+use client::ClientError;
+use futures::{StreamExt, TryStreamExt};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use managed::job::submitted::{config_map, managed_job};
+use serde_json::{Value, json};
+
+/// Jobs that are created at the same time.
+const AT_ONCE: usize = 64;
+/// The ConfigMap that holds the number of the next managed job.
+const NUMBERS: &str = "sky-managed-jobs";
+
+/// Why jobs were not submitted.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// An object could not be written down.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The ConfigMap with the numbers of jobs was changed by hand.
+    #[error(
+        "ConfigMap {NUMBERS} holds {0:?} under the key `next`, which is no number of a job: delete it, and it is made anew"
+    )]
+    Numbers(String),
+}
+
+impl From<kube::Error> for SubmitError {
+    fn from(error: kube::Error) -> Self {
+        Self::Client(error.into())
+    }
+}
+
+fn is_status(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+fn dynamic(object: Value) -> serde_json::Result<DynamicObject> {
+    serde_json::from_value(object)
+}
+
+impl Sky {
+    /// All managed jobs of the namespace.
+    pub fn managed_jobs(&self) -> Api<DynamicObject> {
+        self.api(&managed_job_gvk())
+    }
+
+    /// Reserves so many numbers of jobs, and returns the first.
+    async fn reserve(&self, count: u32) -> Result<u32, SubmitError> {
+        loop {
+            let Some(held) = self.config_maps().get_opt(NUMBERS).await? else {
+                let fresh = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NUMBERS},
+                    "data": {"next": "1"}});
+                match self.config_maps().create(&PostParams::default(), &dynamic(fresh)?).await {
+                    Err(error) if !is_status(&error, 409) => return Err(error.into()),
+                    _ => continue,
+                }
+            };
+            let text = held.data["data"]["next"].as_str().unwrap_or_default().to_owned();
+            let Some((next, after)) =
+                text.parse::<u32>().ok().and_then(|next| Some((next.max(1), next.max(1).checked_add(count)?)))
+            else {
+                return Err(SubmitError::Numbers(text));
+            };
+            let patch = json!({
+                "metadata": {"resourceVersion": held.metadata.resource_version}, "data": {"next": after.to_string()},
+            });
+            let patched = self.config_maps().patch(NUMBERS, &PatchParams::default(), &Patch::Merge(patch)).await;
+            match patched {
+                Err(error) if is_status(&error, 409) || is_status(&error, 404) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(next),
+            }
+        }
+    }
+
+    /// Submits so many jobs of one file, and returns their numbers. `spec` has neither number nor submission. Secrets that the file's tasks
+    /// name live as long as the jobs from then on.
+    ///
+    /// # Errors
+    /// The API refuses it, or does not answer. What was created without a job is removed by the control plane in an hour.
+    pub async fn submit(&self, file: &JobFile, spec: &ManagedJobSpec, count: u32) -> Result<Vec<u32>, SubmitError> {
+        let held = self.config_maps().create(&PostParams::default(), &dynamic(config_map(file)?)?).await?;
+        let name = held.metadata.name.clone().unwrap_or_default();
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": held.metadata.uid});
+        for secret in file.tasks.iter().map(|task| &task.secret).filter(|secret| !secret.is_empty()) {
+            let patch = json!({"metadata": {"labels": {keys::VARIABLES: null}, "ownerReferences": [owner]}});
+            self.secrets().patch(secret, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        let (jobs, mut ids) = (self.managed_jobs(), Vec::new());
+        // numbers that were used although nobody reserved them are passed over
+        while let missing @ 1.. = count.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX)) {
+            let first = self.reserve(missing).await?;
+            let made = (first..first.saturating_add(missing)).map(|id| {
+                let spec = ManagedJobSpec { id, submission: name.clone(), ..spec.clone() };
+                let jobs = jobs.clone();
+                async move {
+                    match jobs.create(&PostParams::default(), &dynamic(managed_job(&spec))?).await {
+                        Ok(_) => Ok(Some(id)),
+                        Err(error) if is_status(&error, 409) => Ok(None),
+                        Err(error) => Err(SubmitError::from(error)),
+                    }
+                }
+            });
+            let made: Vec<Option<u32>> = futures::stream::iter(made).buffered(AT_ONCE).try_collect().await?;
+            ids.extend(made.into_iter().flatten());
+        }
+        Ok(ids)
+    }
+
+    /// The managed job of this number.
+    ///
+    /// # Errors
+    /// The API does not answer.
+    pub async fn managed_job(&self, id: u32) -> Result<Option<ManagedJob>, ClientError> {
+        let found = self.managed_jobs().get_opt(&managed::job::submitted::name_of(id)).await?;
+        Ok(found.as_ref().and_then(read))
+    }
+}
+
+fn read(object: &DynamicObject) -> Option<ManagedJob> {
+    serde_json::from_value(serde_json::to_value(object).ok()?).ok()
+}

@@ -1,0 +1,285 @@
+//! The reconciler of ManagedJob: gives each task a cluster, watches its attempts, makes another one on evidence, and removes what is left.
+//!
+//! An attempt is a Launch named by job, task and attempt, with a Cluster of its own; [`crate::evidence`] judges it. Before the next attempt
+//! begins, the last one is fenced: either its Cluster is gone, which its providers have confirmed, or, where only some machines were lost,
+//! these are gone and the processes on the others have ended. So two attempts never write one checkpoint.
+
+mod attempt;
+mod observed;
+pub mod submitted;
+
+pub use observed::Observed;
+
+use crate::evidence::Ruling;
+use crate::transitions::job_state;
+use api::jobset;
+use api::object::{self, Gvk, Target};
+use api::sky::{ManagedState as State, ManagedTask, cluster_gvk, keys, launch_gvk, machine_gvk, managed_job_gvk};
+use jiff::{SignedDuration, Timestamp};
+use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWrite, Wakes, Watch, World, Write};
+use serde_json::{Value, json};
+
+const REPORTER: &str = "sky-job-controller";
+/// Seconds after the end of an attempt for which its machines wait for their output to be kept.
+const KEEP_SECS: i64 = 30;
+/// How soon a view that may lag is looked at again.
+const SOON: SignedDuration = SignedDuration::from_secs(1);
+/// How long after its creation a job's ConfigMap may be missing from the view, seconds.
+const LATE_SECS: i64 = 60;
+
+/// The reconciler.
+pub struct ManagedJobController;
+
+/// What a task becomes in one decision.
+struct Turn {
+    task: ManagedTask,
+    writes: Vec<Write>,
+    next: Next,
+}
+
+impl Turn {
+    fn of(task: &ManagedTask) -> Self {
+        Self { task: task.clone(), writes: Vec::new(), next: Next::AwaitChange }
+    }
+
+    fn says(mut self, message: impl Into<String>) -> Self {
+        self.task.message = message.into();
+        self
+    }
+
+    fn after(mut self, pause: SignedDuration) -> Self {
+        self.next = Next::After(pause.max(SignedDuration::from_millis(1)));
+        self
+    }
+}
+
+fn core(kind: &str) -> Gvk {
+    Gvk::new("", "v1", kind)
+}
+
+fn batch_job() -> Gvk {
+    Gvk::new("batch", "v1", "Job")
+}
+
+fn named(object: &Value) -> Vec<Target> {
+    let Some(job) = object::label(object, keys::MANAGED_JOB) else { return Vec::new() };
+    vec![Target { gvk: managed_job_gvk(), key: object::Key::new(object::meta(object, "namespace"), job) }]
+}
+
+fn of_label(_: &dyn World, object: &Value) -> Vec<Target> {
+    named(object)
+}
+
+/// The job whose cluster a Machine belongs to.
+fn of_machine(world: &dyn World, machine: &Value) -> Vec<Target> {
+    let Some(cluster) = object::label(machine, keys::CLUSTER) else { return Vec::new() };
+    let key = object::Key::new(object::meta(machine, "namespace"), cluster);
+    world.head(&cluster_gvk(), &key).map(|cluster| named(&cluster)).unwrap_or_default()
+}
+
+impl Reconciler for ManagedJobController {
+    type Observed = Observed;
+
+    fn name(&self) -> &'static str {
+        "managedjob"
+    }
+
+    fn primary(&self) -> Primary {
+        Primary::Kind(managed_job_gvk())
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        let keyed = |gvk, keys: fn(&dyn World, &Value) -> Vec<Target>| Watch { gvk, wakes: Wakes::Keys(keys) };
+        let read = |gvk| Watch { gvk, wakes: Wakes::Nothing };
+        vec![
+            keyed(launch_gvk(), of_label),
+            keyed(cluster_gvk(), of_label),
+            keyed(jobset::gvk(), of_label),
+            keyed(machine_gvk(), of_machine),
+            read(core("ConfigMap")),
+            read(core("Node")),
+            read(core("Pod")),
+            read(batch_job()),
+        ]
+    }
+
+    fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
+        Observed::look(world, target)
+    }
+
+    fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
+        observed.decide(now)
+    }
+}
+
+/// The state of a job. SkyPilot calls a pipeline whose first task failed CANCELLED, as its last one was; here it is FAILED.
+fn state_of(tasks: &[State]) -> State {
+    match tasks.iter().all(|state| state.has_ended()) {
+        true => tasks.iter().find(|state| **state != State::Succeeded).copied().unwrap_or(job_state(tasks)),
+        false => job_state(tasks),
+    }
+}
+
+impl Observed {
+    fn decide(&self, now: Timestamp) -> Decision {
+        if self.job.metadata.deletion_timestamp.is_some() {
+            // its clusters are its dependents, and go with it
+            return Decision::nothing();
+        }
+        if self.job.status.state.has_ended() {
+            return self.clean_up(now);
+        }
+        let file = match &self.file {
+            Some(Ok(file)) => file,
+            Some(Err(why)) => return self.cannot(why, now),
+            None if now < api::time::later_secs(self.created(), LATE_SECS) => {
+                return Decision { next: Next::After(SOON), ..Decision::default() };
+            }
+            None => {
+                let why = format!("ConfigMap {} with its tasks is not there", self.job.spec.submission);
+                return self.cannot(&why, now);
+            }
+        };
+        let mut tasks = self.job.status.tasks.clone();
+        tasks.resize_with(file.tasks.len(), ManagedTask::default);
+        let Some(current) = tasks.iter().position(|task| task.state != State::Succeeded) else {
+            return self.told(tasks, Vec::new(), Next::AwaitChange);
+        };
+        let turn = match self.job.spec.cancel {
+            true => self.cancelled(&tasks[current], current, now),
+            false => self.turn(file, &tasks[current], current, now),
+        };
+        let ended = turn.task.state.has_ended() && turn.task.state != State::Succeeded;
+        tasks[current] = turn.task;
+        if ended {
+            for later in tasks.iter_mut().skip(current.saturating_add(1)) {
+                later.state = State::Cancelled;
+                later.ended_at = now.to_string();
+            }
+        }
+        let (mut writes, mut next) = self.removed(current, now);
+        writes.extend(turn.writes);
+        if next == Next::AwaitChange {
+            next = turn.next;
+        }
+        self.told(tasks, writes, next)
+    }
+
+    fn created(&self) -> Timestamp {
+        self.job.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0)
+    }
+
+    /// A job that can never run, for a reason of the job itself.
+    fn cannot(&self, why: &str, now: Timestamp) -> Decision {
+        let mut tasks = self.job.status.tasks.clone();
+        if tasks.is_empty() {
+            tasks.push(ManagedTask::default());
+        }
+        for task in tasks.iter_mut().filter(|task| !task.state.has_ended()) {
+            task.state = State::FailedPrechecks;
+            task.message = why.to_owned();
+            task.ended_at = now.to_string();
+        }
+        self.told(tasks, Vec::new(), Next::AwaitChange)
+    }
+
+    /// The decision with the status of these tasks, if it differs.
+    fn told(&self, tasks: Vec<ManagedTask>, writes: Vec<Write>, next: Next) -> Decision {
+        let before = &self.job.status;
+        let states: Vec<State> = tasks.iter().map(|task| task.state).collect();
+        let mut status = before.clone();
+        status.state = state_of(&states);
+        status.recoveries = tasks.iter().map(|task| task.recoveries).sum();
+        status.tasks = tasks;
+        if status == *before {
+            return Decision { writes, next, ..Decision::default() };
+        }
+        let mut body = serde_json::to_value(&status).unwrap_or_default();
+        for name in ["state", "recoveries", "tasks"] {
+            if body.get(name).is_none() {
+                body[name] = Value::Null;
+            }
+        }
+        // turns are granted by another reconciler
+        if let Some(members) = body.as_object_mut() {
+            members.remove("turn");
+        }
+        let version = object::resource_version(&self.object);
+        let patch = json!({"metadata": {"resourceVersion": version}, "status": body});
+        let events = self.changes(&status.tasks);
+        Decision { writes, status: Some(StatusWrite::Merge(patch)), events, next, ..Decision::default() }
+    }
+
+    /// An event for each task that comes to another state.
+    fn changes(&self, tasks: &[ManagedTask]) -> Vec<Event> {
+        let before = |index: usize| self.job.status.tasks.get(index).map_or(State::Pending, |task| task.state);
+        let changed = tasks.iter().enumerate().filter(|(index, task)| before(*index) != task.state);
+        changed
+            .map(|(index, task)| {
+                let why = if task.message.is_empty() { String::new() } else { format!(": {}", task.message) };
+                let bad = task.state.is_failed() || task.state == State::Recovering;
+                Event {
+                    regarding: None,
+                    kind: if bad { EventType::Warning } else { EventType::Normal },
+                    reason: "State".into(),
+                    message: format!("task {index} is {}{why}", task.state.as_str()),
+                    reporter: REPORTER,
+                    action: "Reconciling",
+                }
+            })
+            .collect()
+    }
+
+    /// The next step of a task that has not succeeded.
+    fn turn(&self, file: &api::sky::JobFile, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
+        let Some(asked) = file.tasks.get(index) else { return Turn::of(task) };
+        if asked.is_empty && task.attempt == 0 {
+            let mut turn = Turn::of(task);
+            turn.task.state = State::Succeeded;
+            turn.task.ended_at = now.to_string();
+            return turn;
+        }
+        let is_open = task.attempts.last().is_some_and(|attempt| attempt.ended_at.is_empty());
+        match is_open {
+            false => self.begin(asked, task, index, now),
+            true => match self.judged(task, index, now) {
+                Ruling::GoesOn { state, message } => self.goes_on(file, asked, task, index, (state, message), now),
+                Ruling::Ask => self.ask(task, now),
+                verdict => attempt::closed(task, &asked.recovery, verdict, self.place(task), now),
+            },
+        }
+    }
+
+    /// The end of a job that was cancelled: first its machines go.
+    fn cancelled(&self, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
+        let mut turn = Turn::of(task);
+        turn.writes = self.removals(index, None);
+        turn.task.state = State::Cancelling;
+        turn.task.message = "its machines are being removed".to_owned();
+        if !self.has_any(index) {
+            turn.task.state = State::Cancelled;
+            turn.task.message.clear();
+            turn.task.ended_at = now.to_string();
+        }
+        attempt::close(&mut turn.task, api::sky::Ground::Asked, "the job was cancelled", self.place(task), now);
+        turn
+    }
+
+    /// What is left of a job that has ended.
+    fn clean_up(&self, now: Timestamp) -> Decision {
+        let (writes, next) = self.removed(usize::MAX, now);
+        Decision { writes, next, ..Decision::default() }
+    }
+
+    /// Removes what is left of the tasks before this one, once their output is kept.
+    fn removed(&self, before: usize, now: Timestamp) -> (Vec<Write>, Next) {
+        let (mut writes, mut next) = (Vec::new(), Next::AwaitChange);
+        for (index, task) in self.job.status.tasks.iter().enumerate().take(before) {
+            match self.waits_for_output(task, index, now) {
+                Some(pause) => next = Next::After(pause),
+                None => writes.extend(self.removals(index, None)),
+            }
+        }
+        (writes, next)
+    }
+}

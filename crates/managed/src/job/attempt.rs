@@ -1,0 +1,339 @@
+//! How an attempt of a task begins and ends.
+
+use super::observed::{Observed, Own};
+use super::{SOON, Turn};
+use crate::evidence::Ruling;
+use crate::transitions::{Restart, restarts};
+use api::object;
+use api::sky::{
+    API_VERSION, Candidate, Ground, JobAttempt, JobFile, JobRecovery, JobStrategy, JobTask, LaunchManaged, LaunchSpec,
+    ManagedState as State, ManagedTask, keys,
+};
+use jiff::{SignedDuration, Timestamp};
+use reconcile::{Op, Write};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Attempts of which the status tells.
+const TOLD_MAX: usize = 10;
+/// The first pause after a launch that found no room, and the longest, seconds.
+const PAUSE_SECS: i64 = 60;
+const PAUSE_MAX_SECS: i64 = 300;
+/// Launches in a row that failed for another reason than room, before the task ends.
+const REFUSALS_MAX: u32 = 5;
+
+/// The pause after so many launches in a row that found no room.
+pub(super) fn pause(failures: u32) -> i64 {
+    let doubled = 1_i64.checked_shl(failures.saturating_sub(1).min(8)).unwrap_or(1);
+    PAUSE_SECS.saturating_mul(doubled).min(PAUSE_MAX_SECS)
+}
+
+/// Where the machines of an attempt are, and what they cost an hour.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Spot {
+    /// `provider/region/zone`.
+    pub place: String,
+    /// `provider/region`.
+    pub region: String,
+    pub hourly_price: f64,
+    pub job: u32,
+}
+
+fn joined(parts: &[&str]) -> String {
+    let parts: Vec<&str> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
+    parts.join("/")
+}
+
+impl Spot {
+    fn of(candidate: &Candidate, own: &Own) -> Self {
+        let Candidate { provider, region, zone, .. } = candidate;
+        Self {
+            place: joined(&[provider, region, zone]),
+            region: joined(&[provider, region]),
+            hourly_price: candidate.hourly_price * f64::from(own.cluster.spec.nodes),
+            job: 0,
+        }
+    }
+
+    fn note(&self, attempt: &mut JobAttempt) {
+        if !self.place.is_empty() {
+            attempt.place.clone_from(&self.place);
+            attempt.hourly_price = self.hourly_price;
+        }
+        if self.job > 0 {
+            attempt.job = self.job;
+        }
+    }
+}
+
+impl Observed {
+    /// Where the latest attempt is.
+    pub(super) fn place(&self, task: &ManagedTask) -> Spot {
+        let Some(own) = self.cluster(&task.cluster) else { return Spot::default() };
+        let spot = own.cluster.at().map(|candidate| Spot::of(candidate, own)).unwrap_or_default();
+        Spot { job: self.current(task).map_or(0, |(_, job)| job.id), ..spot }
+    }
+
+    /// The next attempt of a task that has none now: once the last one is fenced, its time has come, and the job has its turn.
+    pub(super) fn begin(&self, asked: &JobTask, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
+        let kept = Some(task.cluster.as_str()).filter(|_| task.is_kept).and_then(|shown| self.cluster(shown));
+        if let Some(waits) = self.fenced(task, kept, index, now) {
+            return waits;
+        }
+        let due: Timestamp = task.not_before.parse().unwrap_or(now);
+        if due > now {
+            return Turn::of(task).after(due.duration_since(now));
+        }
+        let made: u32 = self.job.status.tasks.iter().map(|task| task.attempt).sum();
+        if task.state == State::Pending && self.job.status.turn <= made {
+            let message = "it waits for its turn: other jobs are being launched";
+            return match task.message.is_empty() && task.attempt == 0 {
+                // most get their turn at once
+                true => Turn::of(task),
+                false => Turn::of(task).says(message),
+            };
+        }
+        let mut turn = Turn::of(task);
+        let next = &mut turn.task;
+        next.attempt = task.attempt.saturating_add(1);
+        next.state = if task.started_at.is_empty() { State::Starting } else { State::Recovering };
+        if kept.is_none() {
+            let base = [self.job.spec.name.as_str(), asked.name.as_str(), "job"];
+            let base = base.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+            next.cluster = format!("{base}-{}-{index}-{}", self.job.spec.id, next.attempt);
+        }
+        next.is_kept = false;
+        next.message.clear();
+        next.not_before.clear();
+        next.asked_at.clear();
+        next.attempts.push(JobAttempt {
+            number: next.attempt,
+            cluster: next.cluster.clone(),
+            began_at: now.to_string(),
+            ..JobAttempt::default()
+        });
+        let surplus = next.attempts.len().saturating_sub(TOLD_MAX);
+        next.attempts.drain(..surplus);
+        // the Launch comes after this status, which names it
+        turn.after(SOON)
+    }
+
+    /// What is left of the last attempt, and is to go before the next one.
+    fn fenced(&self, task: &ManagedTask, kept: Option<&Own>, index: usize, now: Timestamp) -> Option<Turn> {
+        let mut turn = Turn::of(task);
+        turn.writes = self.removals(index, kept.map(|_| task.cluster.as_str()));
+        match kept {
+            None if !self.has_any(index) => None,
+            None => Some(turn.says("the machines of its last attempt are being removed")),
+            Some(own) => {
+                turn.writes.extend(self.fence(own, now));
+                let done = turn.writes.is_empty() && Observed::is_fenced(own);
+                // pods are read, and wake nobody
+                (!done).then(|| turn.says("its last attempt is being ended on the machines that are left").after(SOON))
+            }
+        }
+    }
+
+    /// An attempt that goes on: its Launch is made where there is none yet.
+    pub(super) fn goes_on(
+        &self,
+        file: &JobFile,
+        asked: &JobTask,
+        task: &ManagedTask,
+        index: usize,
+        (state, message): (State, String),
+        now: Timestamp,
+    ) -> Turn {
+        let mut turn = Turn::of(task);
+        if self.launch(index, task.attempt).is_none() && self.current(task).is_none() {
+            turn.writes.push(self.launched(file, asked, task, index));
+            return turn;
+        }
+        let next = &mut turn.task;
+        let spot = self.place(task);
+        let Some(attempt) = next.attempts.last_mut() else { return turn };
+        spot.note(attempt);
+        next.message = message;
+        if state != State::Running {
+            return turn;
+        }
+        if attempt.ran_at.is_empty() {
+            attempt.ran_at = now.to_string();
+            let is_first = next.started_at.is_empty();
+            let since = if is_first { &mut next.started_at } else { &mut next.recovered_at };
+            *since = now.to_string();
+            next.failures = 0;
+        }
+        next.state = State::Running;
+        if !next.asked_at.is_empty() {
+            turn = turn.after(SOON);
+        }
+        turn
+    }
+
+    /// Asks the providers, because the code of the attempt has failed.
+    pub(super) fn ask(&self, task: &ManagedTask, now: Timestamp) -> Turn {
+        let mut turn = Turn::of(task).after(SOON);
+        turn.writes = self.questions(task);
+        turn.task.asked_at = now.to_string();
+        turn
+    }
+
+    /// The Launch of the latest attempt.
+    fn launched(&self, file: &JobFile, asked: &JobTask, task: &ManagedTask, index: usize) -> Write {
+        let name = self.launch_name(index, task.attempt);
+        let ids: Vec<String> = (0..file.tasks.len()).map(|index| self.task_id(file, index)).collect();
+        let id = self.job.spec.id.to_string();
+        let env: BTreeMap<String, String> = [
+            ("SKYPILOT_TASK_IDS", ids.join("\n")),
+            ("SKYPILOT_MANAGED_JOB_ID", id.clone()),
+            ("SKYPILOT_ROOT_JOB_ID", id),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        let (first_place, last_place) = match asked.recovery.strategy {
+            JobStrategy::Failover => (task.lost_at.clone(), String::new()),
+            JobStrategy::EagerNextRegion | JobStrategy::None => (String::new(), task.lost_at.clone()),
+        };
+        let managed = LaunchManaged {
+            job: object::meta(&self.object, "name").to_owned(),
+            uid: object::uid(&self.object).to_owned(),
+            task: u32::try_from(index).unwrap_or(u32::MAX),
+            attempt: task.attempt,
+            task_id: self.task_id(file, index),
+            env,
+            first_place,
+            last_place,
+        };
+        let spec = LaunchSpec {
+            cluster: task.cluster.clone(),
+            task: asked.task.clone(),
+            secret: asked.secret.clone(),
+            files: asked.files.clone(),
+            configuration: asked.configuration.clone(),
+            settings: file.settings.clone(),
+            catalog: file.catalog.clone(),
+            user: self.job.spec.user.clone(),
+            command: self.job.spec.command.clone(),
+            managed: Some(managed),
+            ..LaunchSpec::default()
+        };
+        let object = json!({
+            "apiVersion": API_VERSION, "kind": "Launch",
+            "metadata": {
+                "name": name, "namespace": self.namespace(), "finalizers": [keys::LEDGER],
+                "labels": self.labels(task, index), "ownerReferences": [self.owner()],
+            },
+            "spec": spec,
+        });
+        Op::Create { object }.into()
+    }
+
+    fn labels(&self, task: &ManagedTask, index: usize) -> Value {
+        json!({
+            keys::CLUSTER: crate::names::object_name(&task.cluster),
+            keys::MANAGED_JOB: object::meta(&self.object, "name"),
+            keys::TASK: index.to_string(), keys::ATTEMPT: task.attempt.to_string(),
+        })
+    }
+
+    /// `sky-managed-TIMESTAMP_NAME_JOBID-TASK`: the same in all attempts.
+    fn task_id(&self, file: &JobFile, index: usize) -> String {
+        let asked = file.tasks.get(index).map(|task| task.name.as_str()).unwrap_or_default();
+        let name = if asked.is_empty() { &self.job.spec.name } else { asked };
+        format!("sky-managed-{}_{name}_{}-{index}", file.submitted, self.job.spec.id)
+    }
+}
+
+/// Notes the end of the latest attempt, unless that is done.
+pub(super) fn close(task: &mut ManagedTask, ground: Ground, evidence: &str, spot: Spot, now: Timestamp) {
+    let Some(attempt) = task.attempts.last_mut().filter(|attempt| attempt.ended_at.is_empty()) else { return };
+    spot.note(attempt);
+    attempt.ended_at = now.to_string();
+    attempt.ground = ground;
+    evidence.clone_into(&mut attempt.evidence);
+    if let Ok(ran) = attempt.ran_at.parse::<Timestamp>() {
+        task.ran_secs = task.ran_secs.saturating_add(now.duration_since(ran).as_secs());
+    }
+    task.asked_at.clear();
+}
+
+/// A task whose latest attempt is over, by a verdict that does not let it go on.
+pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling, spot: Spot, now: Timestamp) -> Turn {
+    let mut turn = Turn::of(task);
+    let next = &mut turn.task;
+    let end = |next: &mut ManagedTask, state: State, message: &str| {
+        next.state = state;
+        message.clone_into(&mut next.message);
+        next.ended_at = now.to_string();
+    };
+    let region = spot.region.clone();
+    let (ground, evidence) = match &verdict {
+        Ruling::GoesOn { .. } | Ruling::Ask => return turn,
+        Ruling::Succeeded => (Ground::Exited, "all ranks exited with 0"),
+        Ruling::Failed { evidence, .. } => (Ground::Exited, evidence.as_str()),
+        Ruling::Lost { evidence, .. } => (Ground::MachinesLost, evidence.as_str()),
+        Ruling::Removed { evidence } | Ruling::Cancelled { evidence } => (Ground::Asked, evidence.as_str()),
+        Ruling::NoRoom { ground, evidence } => (*ground, evidence.as_str()),
+        Ruling::Refused { evidence } => (Ground::Refused, evidence.as_str()),
+    };
+    close(next, ground, evidence, spot, now);
+    match verdict {
+        Ruling::GoesOn { .. } | Ruling::Ask => {}
+        Ruling::Succeeded => end(next, State::Succeeded, ""),
+        Ruling::Cancelled { evidence } => end(next, State::Cancelled, &evidence),
+        Ruling::Failed { in_setup, ref exits, ref evidence } => {
+            let known = Some(exits.as_slice()).filter(|exits| !exits.is_empty());
+            let again = restarts(recovery, task.restarts, known);
+            match again {
+                Restart::No => end(next, if in_setup { State::FailedSetup } else { State::Failed }, evidence),
+                Restart::Counted | Restart::Free => {
+                    recovers(next, evidence);
+                    // its machines are well
+                    next.is_kept = true;
+                    if again == Restart::Counted {
+                        next.restarts = task.restarts.saturating_add(1);
+                    }
+                }
+            }
+        }
+        Ruling::Lost { ref evidence, .. } | Ruling::Removed { ref evidence }
+            if recovery.strategy == JobStrategy::None =>
+        {
+            end(next, State::Failed, &format!("{evidence}; its job_recovery is none"));
+        }
+        Ruling::Lost { all, ref evidence } => {
+            recovers(next, evidence);
+            next.is_kept = !all;
+            next.lost_at = region;
+        }
+        Ruling::Removed { ref evidence } => recovers(next, evidence),
+        Ruling::NoRoom { ground: Ground::Refused, ref evidence } if task.failures.saturating_add(1) >= REFUSALS_MAX => {
+            refused(next, evidence, end);
+        }
+        Ruling::NoRoom { ref evidence, .. } => {
+            next.state = State::Pending;
+            next.failures = task.failures.saturating_add(1);
+            let pause = pause(next.failures);
+            next.not_before = api::time::later_secs(now, pause).to_string();
+            next.message = format!("{evidence}\nIt is tried again in {pause} s.");
+            turn = turn.after(SignedDuration::from_secs(pause));
+        }
+        Ruling::Refused { ref evidence } => refused(next, evidence, end),
+    }
+    turn
+}
+
+/// A task that no place takes: it could never run, or it cannot any more.
+fn refused(next: &mut ManagedTask, evidence: &str, end: impl Fn(&mut ManagedTask, State, &str)) {
+    let state = if next.started_at.is_empty() { State::FailedPrechecks } else { State::FailedNoResource };
+    end(next, state, evidence);
+}
+
+fn recovers(next: &mut ManagedTask, evidence: &str) {
+    next.state = State::Recovering;
+    next.recoveries = next.recoveries.saturating_add(1);
+    evidence.clone_into(&mut next.message);
+    next.is_kept = false;
+}

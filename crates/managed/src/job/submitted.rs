@@ -1,0 +1,104 @@
+//! What of a task file a managed job is made of.
+
+use crate::launch::job::job_resources;
+use crate::launch::{Refused, bare, configuration};
+use api::sky::{API_VERSION, JobFile, JobRecovery, JobStrategy, JobTask, LaunchFiles, ManagedJobSpec, keys};
+use placement::Catalogue;
+use serde_json::{Value, json};
+use sky::resources::Resources;
+use sky::task::Task;
+use sky::value::Value as Field;
+
+/// The name of the ManagedJob of this number.
+pub fn name_of(id: u32) -> String {
+    format!("job-{id}")
+}
+
+fn first(task: &Task) -> Resources {
+    task.resources.list.first().cloned().unwrap_or_default()
+}
+
+/// The priority of a job: that of its first task. Default: 0.
+pub fn priority(tasks: &[Task]) -> i32 {
+    let of = tasks.first().map(first).and_then(|one| one.priority);
+    of.and_then(|priority| priority.as_number()).map_or(0, clamped)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "clamped")]
+fn clamped(priority: f64) -> i32 {
+    priority.clamp(-1000.0, 1000.0) as i32
+}
+
+/// When a task is started again. Of one that says nothing: in another region, whenever its machines are lost.
+pub fn recovery(task: &Task) -> JobRecovery {
+    let one = first(task);
+    if one.never_recovers {
+        return JobRecovery { strategy: JobStrategy::None, ..JobRecovery::default() };
+    }
+    let Some(said) = one.job_recovery else { return JobRecovery::default() };
+    let field = |name: &str| said.get(name).map(Field::to_json).unwrap_or_default();
+    let strategy = match field("strategy").as_str().map(str::to_lowercase).as_deref() {
+        Some("failover") => JobStrategy::Failover,
+        _ => JobStrategy::EagerNextRegion,
+    };
+    let codes = match field("recover_on_exit_codes") {
+        Value::Array(codes) => codes.iter().filter_map(Value::as_i64).collect(),
+        code => code.as_i64().into_iter().collect(),
+    };
+    let restarts = field("max_restarts_on_errors").as_u64().unwrap_or(0);
+    JobRecovery {
+        strategy,
+        max_restarts_on_errors: u32::try_from(restarts).unwrap_or(u32::MAX),
+        recover_on_exit_codes: codes,
+    }
+}
+
+/// A task of a job. `secret` names the Secret with its variables; empty: it has none.
+pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret: String) -> JobTask {
+    JobTask {
+        name: task.name.clone().unwrap_or_default(),
+        task: bare(task, catalogue),
+        files,
+        secret,
+        configuration: configuration(task, catalogue),
+        requested: job_resources(task.num_nodes, &first(task)),
+        is_empty: task.run.is_none() && task.setup.is_none(),
+        recovery: recovery(task),
+    }
+}
+
+/// What of a task no managed job acts on.
+///
+/// # Errors
+/// The line about it.
+pub fn check(task: &Task) -> Result<(), Refused> {
+    if task.event_callback.is_some() {
+        let what = "`event_callback`: callbacks do not run here yet; leave it out.";
+        return Err(Refused::new("sky.exceptions.NotSupportedError", what));
+    }
+    if task.service.is_some() {
+        let what = "`service` and `pool`: a managed job serves nothing; leave them out.";
+        return Err(Refused::new("ValueError", what));
+    }
+    Ok(())
+}
+
+/// The ConfigMap with the tasks. It is created before the jobs, which name it.
+///
+/// # Errors
+/// The tasks are no JSON.
+pub fn config_map(file: &JobFile) -> serde_json::Result<Value> {
+    Ok(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
+        "metadata": {"generateName": "managed-job-", "labels": {keys::SUBMISSION: "true"}},
+        "data": {"job": serde_json::to_string(file)?},
+    }))
+}
+
+/// A ManagedJob.
+pub fn managed_job(spec: &ManagedJobSpec) -> Value {
+    json!({
+        "apiVersion": API_VERSION, "kind": "ManagedJob",
+        "metadata": {"name": name_of(spec.id)}, "spec": spec,
+    })
+}

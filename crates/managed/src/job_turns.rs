@@ -1,0 +1,190 @@
+//! The turns of managed jobs: which of them may launch next. Jobs of a higher priority come first, then those that were submitted first.
+//!
+//! A turn is a number in the job's status: the job may make so many attempts. Attempts after a recovery need no turn, but they count
+//! among the launches in progress.
+
+use api::object::{Key, Target};
+use api::sky::{ManagedJob, ManagedState, managed_job_gvk};
+use jiff::Timestamp;
+use reconcile::wakes::Notes;
+use reconcile::{Decision, Next, Op, PatchBody, Primary, Reconciler, Wakes, Watch, World, Write};
+use serde_json::{Value, json};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::DerefMut;
+use std::sync::Arc;
+#[expect(clippy::disallowed_types, reason = "a look goes on from the last one")]
+use std::sync::{Mutex, PoisonError};
+
+/// Jobs that are launched at the same time.
+pub const LAUNCHES_MAX: usize = 64;
+
+/// Its order among those that wait: priority, number, then whatever tells them apart.
+type Rank = (Reverse<i32>, u32, Key);
+
+/// The reconciler. Its copies share what they know.
+#[derive(Clone, Default)]
+pub struct JobTurns {
+    notes: Arc<Notes>,
+    #[expect(clippy::disallowed_types, reason = "a look goes on from the last one")]
+    memory: Arc<Mutex<Memory>>,
+}
+
+/// What is known of all jobs that have not ended.
+#[derive(Default)]
+struct Memory {
+    has_looked: bool,
+    standing: BTreeMap<Key, Standing>,
+    /// Those that may be launched now, and their next turns.
+    waiting: BTreeMap<Rank, u32>,
+    /// Those whose time comes later.
+    later: BTreeSet<(Timestamp, Rank, u32)>,
+    launching: BTreeSet<Key>,
+    /// Those that were given a turn in the last decision: what became of that the world says.
+    assumed: Vec<Key>,
+}
+
+/// Where a job stands among all.
+#[derive(Clone, Debug, PartialEq)]
+enum Standing {
+    Waits { rank: Rank, turn: u32, due: Timestamp },
+    Launches,
+    Runs,
+}
+
+/// Jobs that have changed, as they are now.
+pub struct Changes(Vec<(Key, Option<ManagedJob>)>);
+
+fn read(object: &Value) -> Option<ManagedJob> {
+    serde_json::from_value(object.clone()).ok()
+}
+
+/// Where a job stands; `None`: it has ended, or is about to.
+fn standing(key: &Key, job: &ManagedJob) -> Option<Standing> {
+    let status = &job.status;
+    if status.state.has_ended() || job.metadata.deletion_timestamp.is_some() || job.spec.cancel {
+        return None;
+    }
+    let made: u32 = status.tasks.iter().map(|task| task.attempt).sum();
+    let current = status.tasks.iter().find(|task| task.state != ManagedState::Succeeded);
+    let state = current.map_or(ManagedState::Pending, |task| task.state);
+    Some(match state {
+        ManagedState::Pending if status.turn > made => Standing::Launches,
+        ManagedState::Pending => Standing::Waits {
+            rank: (Reverse(job.spec.priority), job.spec.id, key.clone()),
+            turn: made.saturating_add(1),
+            due: current.and_then(|task| task.not_before.parse().ok()).unwrap_or(Timestamp::MIN),
+        },
+        ManagedState::Starting | ManagedState::Recovering => Standing::Launches,
+        _ => Standing::Runs,
+    })
+}
+
+impl JobTurns {
+    /// The key of all looks, which names no job.
+    fn key() -> Target {
+        Target { gvk: managed_job_gvk(), key: Key::default() }
+    }
+
+    fn memory(&self) -> impl DerefMut<Target = Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reconciler for JobTurns {
+    type Observed = Changes;
+
+    fn name(&self) -> &'static str {
+        "managedjob-turns"
+    }
+
+    fn primary(&self) -> Primary {
+        // no object is a key: all jobs share one
+        Primary::Kind(managed_job_gvk())
+    }
+
+    fn concerns(&self, _: &Value) -> bool {
+        false
+    }
+
+    fn watches(&self) -> Vec<Watch> {
+        vec![Watch { gvk: managed_job_gvk(), wakes: Wakes::Noted(self.notes.clone(), vec![Self::key()]) }]
+    }
+
+    fn observe(&self, world: &dyn World, target: &Target) -> Option<Changes> {
+        if *target != Self::key() {
+            return None;
+        }
+        let mut memory = self.memory();
+        let noted = self.notes.take().into_iter().map(|target| target.key);
+        let keys: Vec<Key> = noted.chain(std::mem::take(&mut memory.assumed)).collect();
+        if !std::mem::replace(&mut memory.has_looked, true) {
+            let mut all = Vec::new();
+            world.each(&managed_job_gvk(), None, &mut |object| all.push((Key::of(object), read(object))));
+            return Some(Changes(all));
+        }
+        let get = |key: Key| {
+            let job = world.get(&managed_job_gvk(), &key).and_then(|object| read(&object));
+            (key, job)
+        };
+        Some(Changes(keys.into_iter().map(get).collect()))
+    }
+
+    fn decide(&self, observed: &Changes, now: Timestamp) -> Decision {
+        let mut memory = self.memory();
+        for (key, job) in &observed.0 {
+            memory.take_in(key, job.as_ref());
+        }
+        memory.grant(now)
+    }
+}
+
+impl Memory {
+    fn take_in(&mut self, key: &Key, job: Option<&ManagedJob>) {
+        match self.standing.remove(key) {
+            Some(Standing::Waits { rank, turn, due }) => {
+                self.waiting.remove(&rank);
+                self.later.remove(&(due, rank, turn));
+            }
+            Some(Standing::Launches) => drop(self.launching.remove(key)),
+            Some(Standing::Runs) | None => {}
+        }
+        // a turn that was given and whose write failed is given again
+        self.launching.remove(key);
+        let Some(standing) = job.and_then(|job| standing(key, job)) else { return };
+        match &standing {
+            Standing::Waits { rank, turn, due } => drop(self.later.insert((*due, rank.clone(), *turn))),
+            Standing::Launches => drop(self.launching.insert(key.clone())),
+            // it is not needed until it changes
+            Standing::Runs => return,
+        }
+        self.standing.insert(key.clone(), standing);
+    }
+
+    fn grant(&mut self, now: Timestamp) -> Decision {
+        while let Some((due, rank, turn)) = self.later.pop_first() {
+            if due > now {
+                self.later.insert((due, rank, turn));
+                break;
+            }
+            self.waiting.insert(rank, turn);
+        }
+        let mut writes = Vec::new();
+        while self.launching.len() < LAUNCHES_MAX
+            && let Some((rank, turn)) = self.waiting.pop_first()
+        {
+            let (_, _, key) = rank;
+            let target = Target { gvk: managed_job_gvk(), key: key.clone() };
+            let body = PatchBody::Merge(json!({"status": {"turn": turn}}));
+            writes.push(Write::from(Op::Patch { target, subresource: Some("status"), body }));
+            self.launching.insert(key.clone());
+            self.standing.insert(key.clone(), Standing::Launches);
+            self.assumed.push(key);
+        }
+        let next = match self.later.first() {
+            Some((due, _, _)) => Next::After(due.duration_since(now)),
+            None => Next::AwaitChange,
+        };
+        Decision { writes, next, ..Decision::default() }
+    }
+}
