@@ -39,9 +39,10 @@ const JOBSET_CRDS: [Manifest; 1] = [crd!("jobsets.jobset.x-k8s.io", "jobset.x-k8
 
 const MPI_CRDS: [Manifest; 1] = [crd!("mpijobs.kubeflow.org", "kubeflow.org_mpijobs")];
 
-const SKY_CRDS: [Manifest; 3] = [
+const SKY_CRDS: [Manifest; 4] = [
     crd!("clusters.sky.trainyard.dev", "sky.trainyard.dev_clusters"),
     crd!("launches.sky.trainyard.dev", "sky.trainyard.dev_launches"),
+    crd!("managedjobs.sky.trainyard.dev", "sky.trainyard.dev_managedjobs"),
     crd!("machines.sky.trainyard.dev", "sky.trainyard.dev_machines"),
 ];
 
