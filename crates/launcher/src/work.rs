@@ -5,7 +5,7 @@ use crate::{Launcher, typed};
 use api::object;
 use api::sky::{
     Cluster, ClusterNode, Launch, LaunchFiles, LaunchStatus, Place, WhenSetUp, cluster_gvk, keys, launch_gvk,
-    machine_gvk, managed_job_gvk,
+    machine_gvk,
 };
 use files::{Digest, Store, Tree, here, there};
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use managed::jobs::{Job as Submitted, jobs};
 use managed::launch::fit::Size;
 use managed::launch::job::{Job, Setup};
-use managed::launch::{self, By, Refused, step};
+use managed::launch::{self, Refused, step};
 use managed::names::object_name;
 use serde_json::{Value, json};
 use sky::Task;
@@ -135,28 +135,7 @@ impl<'a> Kept<'a> {
             eyes.look(self.namespace, task, &launch.spec.settings, &catalogue).await.map_err(Trouble::Fails)?;
         let folder = eyes.settings().home.join(offers::CATALOGUE);
         let places = launch::find(task, &at_hand, &catalogue, &folder.display().to_string())?;
-        let mut candidates = places.candidates;
-        if let Some(managed) = &launch.spec.managed {
-            launch::in_order(&mut candidates, managed);
-        }
-        let by = By { user: &launch.spec.user, command: &launch.spec.command };
-        let mut cluster = launch::cluster(&launch.spec.cluster, task, candidates, &by);
-        cluster["metadata"]["annotations"][keys::LAUNCH] = launch.metadata.uid.clone().into();
-        if let Some(managed) = &launch.spec.managed {
-            // it goes with its job, whoever deletes that
-            cluster["metadata"]["labels"] =
-                json!({keys::MANAGED_JOB: managed.job, keys::TASK: managed.task.to_string()});
-            cluster["metadata"]["ownerReferences"] = json!([{
-                "apiVersion": api::sky::API_VERSION, "kind": managed_job_gvk().kind, "name": managed.job,
-                "uid": managed.uid, "controller": true,
-            }]);
-        }
-        if launch.spec.retry_until_up {
-            cluster["spec"]["retryUntilUp"] = true.into();
-        }
-        if let Some(held) = step::held(launch, Timestamp::now()) {
-            cluster["spec"]["autostop"] = held;
-        }
+        let cluster = launch::cluster_of(launch, task, places.candidates, Timestamp::now());
         match self.api(&cluster_gvk()).create(&PostParams::default(), &dynamic(cluster)?).await {
             // another launch has created it, which is as good
             Err(error) if !is_status(&error, 409) => Err(error.into()),

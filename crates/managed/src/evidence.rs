@@ -10,8 +10,9 @@ use api::sky::{Cluster, Ground, Launch, LaunchPhase, Machine, MachinePhase, Mana
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Seconds for which providers are asked whether machines are lost, after code has failed: a lost machine explains the failure.
-const ASK_SECS: i64 = 60;
+/// Seconds for which providers are asked whether machines are lost, after code has failed: a lost machine explains the failure. A provider
+/// that does not show a machine then has not answered. Code that was ended by a signal is not blamed before all have answered.
+const ASK_SECS: i64 = 600;
 /// Seconds after the failure before which a provider may not know yet that it has taken a spot machine.
 const SPOT_SECS: i64 = 5;
 
@@ -155,12 +156,15 @@ fn ended(facts: &AttemptFacts<'_>, job: &Job) -> Option<Ruling> {
     };
     let Some(asked) = facts.asked_at else { return Some(Ruling::Ask) };
     let is_asked = |machine: &&Machine| {
-        machine.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(api::sky::keys::REFRESH))
+        let annotations = machine.metadata.annotations.as_ref();
+        machine.status.failures > 0 || annotations.is_some_and(|all| all.contains_key(api::sky::keys::REFRESH))
     };
     let spot = facts.machines.iter().any(|machine| machine.spec.candidate.spot);
     let is_early = spot && facts.now < api::time::later_secs(asked, SPOT_SECS);
     let is_open = facts.machines.iter().any(is_asked);
-    if is_early || is_open && facts.now < api::time::later_secs(asked, ASK_SECS) {
+    let by_itself = facts.exits.iter().flatten().any(|code| !matches!(code, 0 | 128..));
+    let is_patient = !by_itself || facts.now < api::time::later_secs(asked, ASK_SECS);
+    if is_early || is_open && is_patient {
         let message = "its code failed; the providers are asked whether its machines are still there";
         return Some(goes_on(ManagedState::Running, message));
     }

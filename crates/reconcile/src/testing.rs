@@ -18,7 +18,7 @@ pub const START: &str = "2026-01-01T00:00:00Z";
 const DECISIONS_MAX: usize = 200;
 
 /// Objects, a clock that stands still until told, and everything that was said and done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Model {
     objects: BTreeMap<(Gvk, Key), Arc<Value>>,
     /// Every kind that there was an object of.
@@ -122,6 +122,11 @@ impl Model {
             model.put(object);
         }
         model
+    }
+
+    /// How many changes there were.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     fn bump(&mut self, object: &mut Value) {

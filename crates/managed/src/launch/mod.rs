@@ -17,7 +17,10 @@ pub use pod::pod;
 use self::fit::{Size, size_asked};
 use crate::jobs::{NAME, RESOURCES};
 use crate::names::object_name;
-use api::sky::{API_VERSION, Accelerators, Candidate, Launch, LaunchManaged, LaunchSpec, PodOptions, keys};
+use api::sky::{
+    API_VERSION, Accelerators, Candidate, Launch, LaunchManaged, LaunchSpec, PodOptions, keys, managed_job_gvk,
+};
+use jiff::Timestamp;
 use placement::{Catalogue, Cloud};
 use serde_json::{Value, json};
 use sky::console::Planned;
@@ -139,7 +142,7 @@ pub fn places(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Resul
 }
 
 /// Puts the places of an attempt of a managed job into the order in which it tries them.
-pub fn in_order(candidates: &mut [Candidate], managed: &LaunchManaged) {
+fn in_order(candidates: &mut [Candidate], managed: &LaunchManaged) {
     let is_at = |candidate: &Candidate, place: &str| {
         let (provider, region) = place.split_once('/').unwrap_or((place, ""));
         !place.is_empty() && candidate.provider == provider && candidate.region == region
@@ -167,6 +170,31 @@ pub fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, by: &By<'_>
             "user": by.user, "command": by.command,
         },
     })
+}
+
+/// The Cluster that a launch makes at these places, the preferred one first.
+pub fn cluster_of(launch: &Launch, task: &Task, mut candidates: Vec<Candidate>, now: Timestamp) -> Value {
+    let LaunchSpec { managed, user, command, .. } = &launch.spec;
+    if let Some(managed) = managed {
+        in_order(&mut candidates, managed);
+    }
+    let mut cluster = cluster(&launch.spec.cluster, task, candidates, &By { user, command });
+    cluster["metadata"]["annotations"][keys::LAUNCH] = launch.metadata.uid.clone().into();
+    if let Some(managed) = managed {
+        // it goes with its job, whoever deletes that
+        cluster["metadata"]["labels"] = json!({keys::MANAGED_JOB: managed.job, keys::TASK: managed.task.to_string()});
+        cluster["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": API_VERSION, "kind": managed_job_gvk().kind, "name": managed.job, "uid": managed.uid,
+            "controller": true,
+        }]);
+    }
+    if launch.spec.retry_until_up {
+        cluster["spec"]["retryUntilUp"] = true.into();
+    }
+    if let Some(held) = step::held(launch, now) {
+        cluster["spec"]["autostop"] = held;
+    }
+    cluster
 }
 
 /// The variables of a task's jobs, which belong in a Secret; empty if it has none.

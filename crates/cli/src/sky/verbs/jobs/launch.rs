@@ -54,6 +54,10 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
         if let Some(task_name) = task.name.as_ref().filter(|_| asked.len() > 1) {
             say(format!("\nTask '{task_name}':"));
         }
+        // the job acts on these, not the machines
+        for one in &mut task.resources.list {
+            (one.job_recovery, one.priority, one.priority_class) = (None, None, None);
+        }
         let candidates = places(&sky, task, source.as_ref(), world, (&settings, &catalog)).await?;
         say(format!("First choice: {}", place(candidates.first())));
     }

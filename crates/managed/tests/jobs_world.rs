@@ -1,0 +1,82 @@
+//! A world of managed jobs: the real controllers of jobs, turns, clusters, launches and machines, in memory and by a virtual clock, on a cloud
+//! that preempts machines, has no room, loses answers, shows outdated lists and cannot be reached for a while; and a control plane that
+//! looks at outdated views and is killed between any two writes.
+//!
+//! `JOBS_SEEDS` is the number of seeds (default 6; `make soak`: 1,000), `JOBS_FROM` the first of them. A seed that fails is printed with the
+//! command that runs it alone.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::cast_precision_loss,
+    reason = "a test that panics fails, as it should"
+)]
+
+#[path = "world/cloud.rs"]
+mod cloud;
+#[path = "world/control.rs"]
+mod control;
+#[path = "world/jobs.rs"]
+mod jobs;
+
+use jobs::{Bug, Sim, Sum};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+#[expect(clippy::disallowed_methods, reason = "a test has no other arguments")]
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Runs a seed to its end.
+fn run(seed: u64, bug: Bug) -> Result<Sum, String> {
+    match catch_unwind(AssertUnwindSafe(|| Sim::new(seed, bug).run())) {
+        Ok(done) => done,
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().cloned();
+            Err(said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default())
+        }
+    }
+}
+
+#[test]
+fn jobs_recover_on_evidence_and_leave_nothing() {
+    let (from, seeds) = (number("JOBS_FROM", 1), number("JOBS_SEEDS", 6));
+    let work = |seeds: Vec<u64>| {
+        let mut sum = Sum::default();
+        for seed in seeds {
+            let again = || format!("JOBS_FROM={seed} JOBS_SEEDS=1 cargo test -p managed --test jobs_world");
+            sum.add(&run(seed, Bug::None).map_err(|why| format!("seed {seed}: {why}\n{}", again()))?);
+        }
+        Ok(sum)
+    };
+    let mut sum = Sum::default();
+    std::thread::scope(|scope| {
+        let half = |which: u64| (from..from + seeds).filter(|seed| seed % 2 == which).collect();
+        let threads = [0, 1].map(|which| scope.spawn(move || work(half(which))));
+        for thread in threads {
+            let done: Result<Sum, String> = thread.join().expect("a thread");
+            sum.add(&done.unwrap_or_else(|why| panic!("{why}")));
+        }
+    });
+    println!("{sum}");
+    assert!(
+        sum.recoveries > seeds && sum.replaced > 0 && sum.cancelled > 0 && sum.kills > seeds,
+        "too little happened: {sum}"
+    );
+}
+
+/// `JOBS_BUGS` is the number of bugs to plant (default 3; `make soak`: all).
+#[test]
+fn planted_bugs_are_found() {
+    let count = usize::try_from(number("JOBS_BUGS", 3)).unwrap_or(usize::MAX);
+    for bug in Bug::ALL.into_iter().take(count) {
+        let found = (1..60).find_map(|seed| Some((seed, run(seed, bug).err()?)));
+        let (seed, why) = found.unwrap_or_else(|| panic!("{bug:?} harms nobody"));
+        println!("{bug:?}: seed {seed}: {}", why.lines().next().unwrap_or_default());
+    }
+}
+
+#[test]
+fn a_run_replays() {
+    let told = || run(3, Bug::None).map(|sum| sum.to_string());
+    assert_eq!(told(), told());
+}
