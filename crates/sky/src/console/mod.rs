@@ -3,17 +3,24 @@
 mod explain;
 mod gpus;
 mod hosts;
+mod jobs;
 mod launch;
 mod options;
+mod serving;
 mod source;
 mod table;
+mod times;
 mod usable;
 mod variables;
+mod window;
 
 pub use hosts::Host;
+pub use jobs::{JobColumns, JobRow, jobs_table, wrong_choice};
 pub use launch::{Planned, Prepared, PreparedJob, check_name, planned, prepared, prepared_job};
+pub use serving::{ReplicaRow, ServedKind, ServiceRow, served_table};
 pub use source::Source;
 pub use table::{plain, ruled};
+pub use window::Submitted;
 
 use placement::{Catalogue, Cloud, FreeNode};
 
@@ -143,6 +150,10 @@ pub fn run(words: &[String], world: &Circumstances<'_>) -> Printed {
 }
 
 fn carry_out(call: &Call, all: &[Command], world: &Circumstances<'_>) -> Printed {
+    let wrong = (call.path == "sky jobs cancel").then(|| wrong_choice(call)).flatten();
+    if let Some(message) = wrong {
+        return Printed::default().misused(&call.path, message);
+    }
     match call.path.as_str() {
         "sky launch" if call.is_set("dryrun") => launch::dryrun(call, world),
         "sky explain" => explain::explain(call, world),

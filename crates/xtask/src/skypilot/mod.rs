@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod jobs;
 mod launches;
 mod optimizer;
 mod script;
@@ -39,51 +40,23 @@ const CRASHES: [&str; 12] = [
 /// How Python words what it could not read as a number.
 const NUMBERS: [&str; 2] = ["invalid literal for int()", "could not convert string to float"];
 
-/// Replays the folder; prints a line for each case that differs, and `N passed, N failed` last.
+/// Replays the folder. Prints a line for each case that differs, then `KIND: N passed, N failed` for each kind, and `N passed, N failed` for
+/// all of them last.
 pub fn replay(folder: &Path, only: &str) -> Result<()> {
-    let catalogue = read_catalogue(&folder.join("catalog/v8"))?;
+    let prices = folder.join("catalog/v8");
+    let catalogue = if prices.is_dir() { read_catalogue(&prices)? } else { Catalogue::default() };
     let mut tally = Tally::default();
-    for case in cases(&folder.join("task"), only)? {
-        let outcome = task(&case, &catalogue).with_context(|| case.display().to_string())?;
-        tally.outcome("task", &case, outcome);
-    }
-    for case in cases(&folder.join("optimizer"), only)? {
-        let outcome = optimizer::replay(&case, &catalogue).with_context(|| case.display().to_string())?;
-        tally.outcome("optimizer", &case, outcome);
-    }
-    let mut later = 0;
-    for case in cases(&folder.join("cli"), only)? {
-        match cli::replay(&case, &catalogue).with_context(|| case.display().to_string())? {
-            None => later += 1,
-            Some(outcome) => tally.outcome("cli", &case, outcome),
-        }
-    }
-    if later > 0 {
-        println!("{later} transcripts are of verbs that come later, and were not compared");
-    }
-    if let Ok(text) = fs::read_to_string(folder.join("commands.json")) {
-        let recorded = serde_json::from_str(&text).context("reading commands.json")?;
-        for (command, difference) in commands::replay(&recorded).into_iter().filter(|(name, _)| name.contains(only)) {
-            tally.count("commands", &command, difference);
-        }
-    }
-    if let Ok(text) = fs::read_to_string(folder.join("words.json")) {
-        let recorded = serde_json::from_str(&text).context("reading words.json")?;
-        for (line, difference) in words::replay(&recorded).into_iter().filter(|(line, _)| line.contains(only)) {
-            tally.count("words", &line, difference);
-        }
-    }
-    if let Ok(text) = fs::read_to_string(folder.join("launches.json")) {
-        let recorded: Json = serde_json::from_str(&text).context("reading launches.json")?;
-        for case in recorded.as_array().into_iter().flatten() {
-            let words: Vec<String> = case["args"].as_array().into_iter().flatten().map(text_of).collect();
-            if words.join(" ").contains(only) {
-                tally.count("launches", &words.join(" "), launches::replay(case, &words, &catalogue));
-            }
-        }
-    }
+    folders(folder, only, &catalogue, &mut tally)?;
+    lists(folder, only, &catalogue, &mut tally)?;
     type Replayed = fn(&Path) -> Result<Vec<(String, Option<String>)>>;
-    let facts: [(&str, Replayed); 2] = [("run-script", script::replay), ("environment", script::environment)];
+    let facts: [(&str, Replayed); 6] = [
+        ("run-script", script::replay),
+        ("environment", script::environment),
+        ("jobs-transitions", jobs::transitions),
+        ("jobs-restart-policy", jobs::restart_policy),
+        ("jobs-status-of-tasks", jobs::status_of_tasks),
+        ("tables-of-jobs", jobs::tables),
+    ];
     for (kind, replayed) in facts {
         let path = folder.join(format!("{kind}.json"));
         let found = if path.is_file() { replayed(&path)? } else { Vec::new() };
@@ -91,20 +64,61 @@ pub fn replay(folder: &Path, only: &str) -> Result<()> {
             tally.count(kind, &name, difference);
         }
     }
-    let Tally { passed, failed, on_purpose } = tally;
-    ensure!(passed + failed > 0, "{}: no case has a name with {only:?}", folder.display());
-    if on_purpose > 0 {
-        println!("{on_purpose} of those that passed differ on purpose: COMPATIBILITY.md says why");
+    tally.told(folder, only)
+}
+
+/// Replays cases that have a folder each.
+fn folders(folder: &Path, only: &str, catalogue: &Catalogue, tally: &mut Tally) -> Result<()> {
+    for case in cases(&folder.join("task"), only)? {
+        let outcome = task(&case, catalogue).with_context(|| case.display().to_string())?;
+        tally.outcome("task", &case, outcome);
     }
-    println!("{passed} passed, {failed} failed");
-    ensure!(failed == 0, "{failed} of {} cases differ", passed + failed);
+    for case in cases(&folder.join("optimizer"), only)? {
+        let outcome = optimizer::replay(&case, catalogue).with_context(|| case.display().to_string())?;
+        tally.outcome("optimizer", &case, outcome);
+    }
+    let mut later = 0;
+    for case in cases(&folder.join("cli"), only)? {
+        match cli::replay(&case, catalogue).with_context(|| case.display().to_string())? {
+            None => later += 1,
+            Some(outcome) => tally.outcome("cli", &case, outcome),
+        }
+    }
+    if later > 0 {
+        println!("{later} transcripts are of verbs that come later, and were not compared");
+    }
     Ok(())
 }
 
+/// Replays command lines.
+fn lists(folder: &Path, only: &str, catalogue: &Catalogue, tally: &mut Tally) -> Result<()> {
+    let read = |name: &str| match fs::read_to_string(folder.join(name)) {
+        Ok(text) => serde_json::from_str(&text).with_context(|| format!("reading {name}")),
+        Err(_) => Ok(Json::Null),
+    };
+    for (command, difference) in commands::replay(&read("commands.json")?) {
+        if command.contains(only) {
+            tally.count("commands", &command, difference);
+        }
+    }
+    for (line, difference) in words::replay(&read("words.json")?) {
+        if line.contains(only) {
+            tally.count("words", &line, difference);
+        }
+    }
+    for case in read("launches.json")?.as_array().into_iter().flatten() {
+        let words: Vec<String> = case["args"].as_array().into_iter().flatten().map(text_of).collect();
+        if words.join(" ").contains(only) {
+            tally.count("launches", &words.join(" "), launches::replay(case, &words, catalogue));
+        }
+    }
+    Ok(())
+}
+
+/// How many cases passed and failed, by kind.
 #[derive(Default)]
 struct Tally {
-    passed: usize,
-    failed: usize,
+    kinds: Vec<(String, usize, usize)>,
     on_purpose: usize,
 }
 
@@ -123,13 +137,30 @@ impl Tally {
     }
 
     fn count(&mut self, kind: &str, name: &str, difference: Option<String>) {
-        match difference {
-            None => self.passed += 1,
-            Some(difference) => {
-                self.failed += 1;
-                println!("{kind}/{name}: {difference}");
-            }
+        if !self.kinds.iter().any(|(known, ..)| known == kind) {
+            self.kinds.push((kind.to_owned(), 0, 0));
         }
+        for (_, passed, failed) in self.kinds.iter_mut().filter(|(known, ..)| known == kind) {
+            *(if difference.is_none() { passed } else { failed }) += 1;
+        }
+        if let Some(difference) = difference {
+            println!("{kind}/{name}: {difference}");
+        }
+    }
+
+    fn told(self, folder: &Path, only: &str) -> Result<()> {
+        let sum = |of: fn(&(String, usize, usize)) -> usize| self.kinds.iter().map(of).sum::<usize>();
+        let (passed, failed) = (sum(|kind| kind.1), sum(|kind| kind.2));
+        ensure!(passed + failed > 0, "{}: no case has a name with {only:?}", folder.display());
+        if self.on_purpose > 0 {
+            println!("{} of those that passed differ on purpose: COMPATIBILITY.md says why", self.on_purpose);
+        }
+        for (kind, passed, failed) in &self.kinds {
+            println!("{kind}: {passed} passed, {failed} failed");
+        }
+        println!("{passed} passed, {failed} failed");
+        ensure!(failed == 0, "{failed} of {} cases differ", passed + failed);
+        Ok(())
     }
 }
 
