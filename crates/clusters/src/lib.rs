@@ -15,7 +15,7 @@ pub use managed_jobs::SubmitError;
 pub use ssh::Entries;
 
 use api::object;
-use api::sky::{Cluster, cluster_gvk, keys, launch_gvk, machine_gvk};
+use api::sky::{Cluster, cluster_gvk, keys, launch_gvk, machine_gvk, managed_job_gvk};
 use client::{ClientError, Cluster as Connection};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -109,6 +109,10 @@ impl Sky {
 
     pub fn launches(&self) -> Api<DynamicObject> {
         self.api(&launch_gvk())
+    }
+
+    pub fn managed_jobs(&self) -> Api<DynamicObject> {
+        self.api(&managed_job_gvk())
     }
 
     pub fn machines(&self) -> Api<DynamicObject> {

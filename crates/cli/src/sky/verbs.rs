@@ -41,6 +41,8 @@ pub(super) enum Verb {
     CostReport,
     JobsLaunch,
     JobsExplain,
+    JobsQueue,
+    JobsCancel,
 }
 
 impl Verb {
@@ -59,6 +61,8 @@ impl Verb {
             "sky cost-report" => Self::CostReport,
             "sky jobs launch" => Self::JobsLaunch,
             "sky jobs explain" => Self::JobsExplain,
+            "sky jobs queue" => Self::JobsQueue,
+            "sky jobs cancel" => Self::JobsCancel,
             _ => return None,
         })
     }
@@ -144,6 +148,8 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &Circumstances<'_>, arou
             Verb::CostReport => cost::cost_report(call).await,
             Verb::JobsLaunch => jobs::launch(call, world, around).await,
             Verb::JobsExplain => jobs::explain(call).await,
+            Verb::JobsQueue => jobs::queue(call).await,
+            Verb::JobsCancel => jobs::cancel(call).await,
         }
     });
     runtime.shutdown_background();

@@ -5,11 +5,12 @@ use ::sky::Task;
 use ::sky::commands::Call;
 
 /// Options that nothing here acts on, by command.
-const OPTIONS: [(&str, &[&str]); 6] = [
+const OPTIONS: [(&str, &[&str]); 7] = [
     ("sky launch", &["resize", "clone_disk_from", "priority", "workspace", "backend_name"]),
     ("sky status", &["endpoints", "endpoint"]),
     ("sky logs", &["provision", "hook_event", "autostop_alias"]),
     ("sky check", &["workspace", "verbose"]),
+    ("sky jobs cancel", &["pool", "task"]),
     ("sky gpus list", &["verbose"]),
     ("sky show-gpus", &["verbose"]),
 ];
@@ -26,6 +27,8 @@ fn instead(path: &str, option: &str) -> &'static str {
         "endpoints" | "endpoint" => "ports of machines are reached at the addresses that `sky status --ip NAME` shows",
         "provision" => "`sky status -v` shows what the provider said last",
         "hook_event" | "autostop_alias" => "no hooks run here",
+        "pool" => "pools come later, so no job is in one",
+        "task" => "the tasks of a job end together",
         _ => "what there is to show is shown without it",
     }
 }
@@ -108,6 +111,8 @@ mod tests {
             ("check -w team", "`sky check --workspace`"),
             ("check -v", "`sky check --verbose` is not there: credentials"),
             ("gpus list -v", "`sky gpus list --verbose` is not there: what there is"),
+            ("jobs cancel -p warm", "`sky jobs cancel --pool` is not there: pools"),
+            ("jobs cancel 3 --task 1", "`sky jobs cancel --task` is not there: the tasks"),
         ] {
             let told = option(&call(words)).unwrap_or_default();
             assert!(told.starts_with(says) && told.ends_with('.'), "{words}: {told}");

@@ -1,7 +1,7 @@
 //! `status` and `queue`: what there is. Names of clusters may be patterns.
 
 use super::tables::{ago, autostop_shown, infra, job_row, record, time};
-use super::{Done, not_up, say};
+use super::{Done, jobs, not_up, say};
 use crate::sky::clusters::{self, Found};
 use crate::sky::submit::{Trouble, user, value_error};
 use ::sky::commands::Call;
@@ -133,11 +133,17 @@ pub(super) async fn status(call: &Call, world: &Circumstances<'_>) -> Done {
         say(plain(&head, &rows));
     }
     if names.is_empty() {
+        let mut hint = String::new();
         if call.is_set("show_managed_jobs") {
-            say("\nManaged jobs\nNo in-progress managed jobs. (See: sky jobs -h)");
+            let jobs = jobs::progress(call, &sky, now).await?;
+            say(format!("\nManaged jobs\n{}", jobs.section));
+            hint = jobs.hint;
         }
         if call.is_set("show_services") {
             say("\nServices\nNo live services.");
+        }
+        if !hint.is_empty() {
+            say(format!("\n{hint}"));
         }
     }
     Ok(0)

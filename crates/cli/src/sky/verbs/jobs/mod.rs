@@ -1,7 +1,90 @@
-//! `jobs`: jobs that the control plane owns.
+//! `sky jobs`: managed jobs, as they are found and shown.
 
+mod cancel;
 mod explain;
 mod launch;
+mod queue;
+mod rows;
 
+pub(super) use cancel::cancel;
 pub(super) use explain::explain;
 pub(super) use launch::launch;
+pub(super) use queue::{progress, queue};
+
+use crate::sky::clusters::{Sky, user};
+use api::sky::{JobFile, ManagedJob, ManagedState};
+use client::ClientError;
+use futures::stream;
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use kube::api::ListParams;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A managed job as it was read.
+struct Job {
+    /// The name of its object.
+    object: String,
+    job: ManagedJob,
+    submitted: Option<Timestamp>,
+}
+
+impl Job {
+    fn id(&self) -> u32 {
+        self.job.spec.id
+    }
+
+    /// Whether this user submitted it. A job that was created as an object was submitted by no user.
+    fn is_mine(&self) -> bool {
+        let of = &self.job.spec.user;
+        of.is_empty() || *of == user()
+    }
+
+    /// Whether none of its tasks goes on.
+    fn has_ended(&self) -> bool {
+        match self.job.status.tasks.as_slice() {
+            [] => self.job.status.state.has_ended(),
+            tasks => tasks.iter().all(|task| task.state.has_ended()),
+        }
+    }
+
+    /// Its state, for a message about it.
+    fn state(&self) -> ManagedState {
+        self.job.status.state
+    }
+}
+
+/// All managed jobs, the newest first.
+async fn all(sky: &Sky) -> Result<Vec<Job>, ClientError> {
+    let list = sky.managed_jobs().list(&ListParams::default()).await?;
+    let mut jobs: Vec<Job> = list
+        .into_iter()
+        .filter_map(|object| {
+            let name = object.metadata.name.clone()?;
+            let submitted = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            let job = serde_json::from_value(serde_json::to_value(object).ok()?).ok()?;
+            Some(Job { object: name, job, submitted })
+        })
+        .collect();
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.id()));
+    Ok(jobs)
+}
+
+/// Submissions that are read at once.
+const READS_MAX: usize = 16;
+
+/// What the submissions of these jobs say, by the names of their ConfigMaps. A submission that is gone is left out.
+async fn files(sky: &Sky, jobs: impl IntoIterator<Item = &Job>) -> Result<BTreeMap<String, JobFile>, ClientError> {
+    let names: BTreeSet<String> = jobs.into_iter().map(|job| job.job.spec.submission.clone()).collect();
+    let api = &sky.config_maps();
+    let read = |name: String| async move {
+        let found = api.get_opt(&name).await?;
+        let file = found.map(|found| {
+            let text = found.data["data"]["job"].as_str().unwrap_or_default();
+            serde_json::from_str(text).unwrap_or_default()
+        });
+        Ok::<_, ClientError>((name, file))
+    };
+    let read: Vec<(String, Option<JobFile>)> =
+        stream::iter(names).map(read).buffer_unordered(READS_MAX).try_collect().await?;
+    Ok(read.into_iter().filter_map(|(name, file)| Some((name, file?))).collect())
+}
