@@ -1,10 +1,9 @@
 //! Managed jobs through the API: submits them, and finds them.
 
 use crate::Sky;
-use api::sky::{JobFile, ManagedJob, ManagedJobSpec, keys, managed_job_gvk};
+use api::sky::{JobFile, ManagedJob, ManagedJobSpec, keys};
 use client::ClientError;
 use futures::{StreamExt, TryStreamExt};
-use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use managed::job::submitted::{config_map, managed_job};
 use serde_json::{Value, json};
@@ -44,11 +43,6 @@ fn dynamic(object: Value) -> serde_json::Result<DynamicObject> {
 }
 
 impl Sky {
-    /// All managed jobs of the namespace.
-    pub fn managed_jobs(&self) -> Api<DynamicObject> {
-        self.api(&managed_job_gvk())
-    }
-
     /// Reserves so many numbers of jobs, and returns the first.
     async fn reserve(&self, count: u32) -> Result<u32, SubmitError> {
         loop {
