@@ -82,7 +82,7 @@ check: ## formatting, lints, this project's rules; it builds what `unit` runs
 	target/debug/xtask conformance --check
 
 unit: ## unit, property and simulator tests
-	$(LINTED) cargo test --workspace --quiet
+	$(LINTED) .ci/unit
 
 sdk: $(VENV)/sdk ## the Python SDK: format, lints, types, tests with their coverage; lints of all other Python
 	$(VENV)/bin/ruff check --quiet .

@@ -56,6 +56,16 @@ def share(name: str, on_real_clusters: bool) -> int:
     return ON_REAL_CLUSTERS if on_real_clusters else 1
 
 
-def is_played(name: str, on_real_clusters: bool) -> bool:
-    together = next((begin for begin in TOGETHER if name.startswith(begin)), name)
-    return zlib.crc32(f"{seed()} {together}".encode()) % share(name, on_real_clusters) == 0
+def played(tests: list[tuple[str, bool]]) -> set[str]:
+    """The names of the tests that this gate plays, of all, each with whether it is on a real cluster. Those of a share are played in turn, so
+    each gate plays as many."""
+    chosen, units = set(), {}
+    for name, on_real_clusters in tests:
+        unit = next((begin for begin in TOGETHER if name.startswith(begin)), name)
+        units.setdefault(share(name, on_real_clusters), {}).setdefault(unit, []).append(name)
+    for one_in, named in units.items():
+        turn = zlib.crc32(seed().encode()) % one_in
+        for at, unit in enumerate(sorted(named)):
+            if at % one_in == turn:
+                chosen.update(named[unit])
+    return chosen

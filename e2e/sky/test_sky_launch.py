@@ -12,7 +12,7 @@ from conftest import BINARY
 
 WAIT = 120
 # moments of a launch, evenly apart; more of them: MOMENTS=100 pytest e2e/sky/test_sky_launch.py
-MOMENTS = int(os.environ.get("MOMENTS", "10"))
+MOMENTS = int(os.environ.get("MOMENTS") or ("4" if os.environ.get("TRAINYARD_GATE") else "10"))
 TASK = """
 resources: {infra: local}
 workdir: code

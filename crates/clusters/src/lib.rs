@@ -83,6 +83,11 @@ impl Found {
         of.is_empty() || *of == user()
     }
 
+    /// Whether a managed job made it, which also ends it.
+    pub fn is_managed(&self) -> bool {
+        object::label(&self.object, keys::MANAGED_JOB).is_some()
+    }
+
     pub fn is_ending(&self) -> bool {
         object::is_terminating(&self.object)
     }

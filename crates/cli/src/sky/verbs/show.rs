@@ -26,9 +26,9 @@ fn is_like(name: &str, pattern: &str) -> bool {
     regex::Regex::new(&format!("^{text}$")).is_ok_and(|pattern| pattern.is_match(name))
 }
 
-/// Those that are meant where none is named: one's own, or those of all users.
+/// Those that are meant where none is named: one's own, or those of all users. Clusters of managed jobs are the jobs' own.
 pub(super) fn unnamed(mut all: Vec<Found>, call: &Call) -> Vec<Found> {
-    all.retain(|found| call.is_set("all_users") || found.is_mine());
+    all.retain(|found| !found.is_managed() && (call.is_set("all_users") || found.is_mine()));
     all
 }
 

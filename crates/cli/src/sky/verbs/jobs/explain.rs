@@ -3,6 +3,7 @@
 use super::super::tables::{lasting, time};
 use super::super::{Done, NOT_FOUND, say};
 use crate::sky::clusters;
+use crate::sky::words::as_typed;
 use ::sky::commands::Call;
 use api::sky::{Ground, JobAttempt, ManagedJob, ManagedTask};
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ pub(in crate::sky::verbs) async fn explain(call: &Call) -> Done {
     let id = call.value("job_id").and_then(|id| id.parse::<u32>().ok()).unwrap_or_default();
     let sky = clusters::connect().await?;
     let Some(job) = sky.managed_job(id).await? else {
-        eprintln!("Managed job {id} is not there: `sky jobs queue -a` lists all.");
+        eprintln!("{}", as_typed(&format!("Managed job {id} is not there: `sky jobs queue -a -u` lists all.")));
         return Ok(NOT_FOUND);
     };
     if call.value("output_format") == Some("json") {
