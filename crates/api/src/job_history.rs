@@ -18,6 +18,8 @@ pub const TRAINJOBS: &str = "trainjobs";
 pub const MPIJOBS: &str = "mpijobs";
 /// The resource of the events about a job: one object for a name, whatever has it.
 pub const EVENTS: &str = "events";
+/// That of the output of managed jobs, which has only the subresource of the lines.
+pub const MANAGED_JOBS: &str = "managedjobs";
 /// The subresource of the lines.
 pub const LOG: &str = "log";
 

@@ -24,6 +24,12 @@ pub struct Wanted {
 pub trait Delegate: Send + Sync {
     fn group(&self) -> &'static str;
 
+    /// Whether it has the objects of this plural: several delegates can share a group.
+    fn has(&self, plural: &str) -> bool {
+        let _ = plural;
+        true
+    }
+
     /// An object, for a user who may `get` it.
     ///
     /// # Errors

@@ -282,6 +282,10 @@ impl Delegate for Evidence {
         job_history::GROUP
     }
 
+    fn has(&self, plural: &str) -> bool {
+        plural != job_history::MANAGED_JOBS
+    }
+
     fn get(&self, wanted: Wanted) -> BoxFuture<'static, Result<Value, Status>> {
         if wanted.plural == job_history::EVENTS {
             return Box::pin(self.clone().events(wanted));

@@ -132,9 +132,27 @@ impl Delegate for Answers {
     }
 }
 
+/// Answers for one plural of the same group.
+struct OtherAnswers;
+
+impl Delegate for OtherAnswers {
+    fn group(&self) -> &'static str {
+        "elsewhere.example.org"
+    }
+
+    fn has(&self, plural: &str) -> bool {
+        plural == "others"
+    }
+
+    fn get(&self, _: Wanted) -> futures::future::BoxFuture<'static, Result<Value, Status>> {
+        Box::pin(std::future::ready(Ok(json!({"of": "another delegate"}))))
+    }
+}
+
 #[tokio::test]
 async fn a_delegate_answers_for_its_group_whom_the_server_lets_through() {
-    let server = server(Options { delegates: vec![Arc::new(Answers)], ..Options::new(kinds::built_in()) }).await;
+    let delegates: Vec<Arc<dyn Delegate>> = vec![Arc::new(OtherAnswers), Arc::new(Answers)];
+    let server = server(Options { delegates, ..Options::new(kinds::built_in()) }).await;
     let ask = |user: User, method: &str, path: &str| {
         let client = Client::new(server.service(user), "default");
         let path = format!("/apis/elsewhere.example.org/v1/namespaces/default/{path}");
@@ -149,6 +167,7 @@ async fn a_delegate_answers_for_its_group_whom_the_server_lets_through() {
     };
     let nobody = || User::service_account("default", "nobody");
     assert_eq!(ask(User::admin(), "GET", "things/a").await, Ok(json!("things")));
+    assert_eq!(ask(User::admin(), "GET", "others/a").await, Ok(json!("another delegate")));
     assert_eq!(ask(User::admin(), "GET", "things/b").await, Err(404));
     assert_eq!(ask(nobody(), "GET", "things/a").await, Err(403));
     let lines = async |user: User| {

@@ -242,7 +242,8 @@ impl Server {
         let catalog = self.core.catalog();
         let Some(served) = catalog.get(&path.group, &path.version, &path.plural).cloned() else {
             self.authorize(&ask, &path, verb(&ask, &path))?;
-            if let Some(delegate) = self.delegates.iter().find(|delegate| delegate.group() == path.group) {
+            let mut delegates = self.delegates.iter().filter(|delegate| delegate.group() == path.group);
+            if let Some(delegate) = delegates.find(|delegate| delegate.has(&path.plural)) {
                 return delegated(&**delegate, &ask, path).await;
             }
             let known = |s: &Arc<Served>| s.resource.group == path.group && s.custom.is_none();
