@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
 use node::exec::ExecOptions;
-use node::tunnel::{Far, FarExec, PROTOCOL};
+use node::tunnel::{Far, FarError, FarExec, PROTOCOL};
 use resource::status::Status;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -130,7 +130,10 @@ impl PodStreams for AllStreams {
         Box::pin(async move {
             let (container, options) = asked(options);
             let log = far.log(object::uid(&pod), object::meta(&pod, "name"), &container, options).await;
-            let log = log.map_err(|error| Status::bad_request(error.to_string()))?;
+            let log = log.map_err(|error| match error {
+                FarError::Refused(why) => Status::bad_request(why),
+                FarError::Lost(error) => unavailable(error.to_string()),
+            })?;
             // a connection that is lost ends the log: there is nobody to tell in the middle of a body
             Ok(log
                 .take_while(|chunk| std::future::ready(chunk.is_ok()))
