@@ -1,8 +1,8 @@
 //! A home as one file. [`back_up`] writes it, whether a control plane runs or not; [`restore`] replaces a home's data with it.
 //!
 //! The file is a tar archive, compressed with gzip: `backup.json` (a description), `store.db` (all objects as of one moment), the identity
-//! of the home (keys, tokens, ports, the node's name), and the leftovers of jobs (`metrics/`, `history/`). It does not contain running
-//! processes.
+//! of the home (keys, tokens, ports, the node's name), and the leftovers of jobs (`metrics/`, `history/`, `managed/`). It does not
+//! contain running processes.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
@@ -32,7 +32,7 @@ const DATABASE: &str = "store.db";
 const FILES: [&str; 7] =
     ["token", "serviceaccounts.key", "pki/ca.crt", "pki/ca.key", "port", "status-port", "node/node-name"];
 /// Folders of the leftovers of jobs.
-const FOLDERS: [&str; 2] = ["metrics", "history"];
+const FOLDERS: [&str; 3] = ["metrics", "history", "managed"];
 /// The folder of a restore in progress; while it exists, the home is incomplete.
 const UNFINISHED: &str = "restore-unfinished";
 /// In that folder: the files that are not yet in their places.

@@ -7,7 +7,8 @@
 //! | `files.trainyard.dev` | the store of files (`files`) |
 //! | `offers.trainyard.dev` | what the launcher sees (`launcher`) |
 //!
-//! Each is a translation: the parts do not know the server, and the server does not know the parts. `evidence` brings its own delegate.
+//! Each is a translation: the parts do not know the server, and the server does not know the parts. `evidence` and `outputs` bring
+//! their own delegates.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
 

@@ -44,6 +44,7 @@ use operator::embedded::admission::Plugin;
 use operator::embedded::install;
 use operator::status_server::{Series, StatusServer};
 use operator::{Controllers, Surroundings};
+use outputs::{ManagedLogs, Outputs};
 use resource::User;
 use resource::admission::Admission;
 use std::net::IpAddr;
@@ -65,6 +66,8 @@ const COMPRESSED_EVERY: Duration = Duration::from_millis(5);
 const BUSY_MAX: u32 = 5;
 /// The folder of files that launches bring along, below the home.
 const FILES: &str = "files";
+/// The folder of the output of managed jobs, below the home.
+const OUTPUTS: &str = "managed";
 /// How long the status server may take: it answers what it has begun to, then writes what it holds back.
 const REPORTS_MAX: Duration = Duration::from_secs(11);
 
@@ -76,15 +79,16 @@ fn refuse_lost_database(home: &Home) -> Result<(), UpError> {
     if is_there {
         return Ok(());
     }
-    let left = ["store.db-history", "history/jobs", "node/pods"].into_iter().filter(|name| has(root.join(name)));
+    let left =
+        ["store.db-history", "history/jobs", OUTPUTS, "node/pods"].into_iter().filter(|name| has(root.join(name)));
     let left: Vec<String> = left.map(|name| root.join(name).display().to_string()).collect();
     if left.is_empty() {
         return Ok(());
     }
     let (database, left) = (database.display(), left.join(", "));
     let why = format!(
-        "the database {database} is missing or empty, but files of earlier jobs exist: {left}; an empty one would end their pods; put it \
-         back, or restore a backup: trainyard restore FILE --force; to begin anew, remove those folders"
+        "the database {database} is missing or empty, but files of earlier jobs exist: {left}; an empty one would end their pods and remove \
+         their output; put it back, or restore a backup: trainyard restore FILE --force; to begin anew, remove those folders"
     );
     Err(UpError::Usage(ErrorCode::DatabaseUnopened, why))
 }
@@ -188,9 +192,12 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         delegates.push(Arc::new(Places(scheduler.clone())));
     }
     let offers = Arc::new(OffersNow::default());
+    let outputs = Outputs::new(home.root().join(OUTPUTS));
+    let managed_logs = ManagedLogs::new(outputs.clone());
     if controllers.wants_clusters() {
         delegates.push(Arc::new(PartsOfFiles(home.root().join(FILES))));
         delegates.push(offers.clone());
+        delegates.push(Arc::new(managed_logs.clone()));
     }
     let database = home.root().join("store.db");
     let mut plugins = plugins(&controllers);
@@ -245,6 +252,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let client = client_of("trainyard");
     let source: Arc<dyn Source> = Arc::new(Direct(server.core.clone()));
     evidence.connect(&client, &source);
+    managed_logs.connect(&client);
     install::install(&client, &controllers).await?;
 
     let url = format!("https://{address}");
@@ -284,6 +292,9 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     }
     if keeps {
         tasks.spawn(evidence::follow(Feed::Source(source.clone()), kept));
+    }
+    if controllers.wants_clusters() {
+        tasks.spawn(outputs::follow(Feed::Source(source.clone()), client.clone(), outputs));
     }
     let mut around = Surroundings { root_ca: identity.authority, scheduler, ..Surroundings::default() };
     // images are ignored here: the node knows the command

@@ -52,6 +52,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("infra", &["api", "clock", "effects", "managed", "placement", "reconcile", "removal", "sky"]),
     ("launcher", &["api", "effects", "files", "managed", "offers", "placement", "reconcile", "sky"]),
     ("evidence", &["api", "apiserver", "driver", "node", "objects", "resource"]),
+    // `streams`: its tests imitate agents
+    ("outputs", &["api", "apiserver", "driver", "objects", "resource", "streams"]),
     ("backup", &["client", "store"]),
     ("clusters", &["api", "client", "facts", "files", "managed", "offers", "placement", "sky"]),
     ("leftovers", &["api", "client"]),
@@ -103,6 +105,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "node",
             "objects",
             "operator",
+            "outputs",
             "plan",
             "reconcile",
             "resource",
