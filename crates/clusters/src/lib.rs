@@ -1,12 +1,13 @@
 //! Clusters of machines, read and changed through the API: [`Sky`] finds them ([`Found`]) and their jobs.
 //!
-//! [`output`] follows the output of jobs, [`hosts`] reports free GPUs, and [`ssh`] adds machines to OpenSSH's configuration. Nothing is
+//! [`output`] follows the output of jobs, [`managed_output`] that of managed jobs, [`hosts`] reports free GPUs, and [`ssh`] adds machines to OpenSSH's configuration. Nothing is
 //! printed: a [`Show`] receives lines and notes.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 mod hosts;
 mod managed_jobs;
+pub mod managed_output;
 pub mod output;
 pub mod ssh;
 

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 /// Lines in flight between the readers and the printer.
 const LINES_MAX: usize = 1024;
 /// Time between two attempts to read on.
-const RETRY: Duration = Duration::from_millis(300);
+pub(crate) const RETRY: Duration = Duration::from_millis(300);
 /// How long the control plane may be unreachable.
 const ABSENCE_MAX: Duration = Duration::from_secs(120);
 
@@ -197,13 +197,13 @@ async fn read_pod(pods: Api<Pod>, name: String, lines: mpsc::Sender<String>, ski
 
 /// How long to wait for a control plane that does not answer.
 #[derive(Default)]
-struct Patience {
+pub(crate) struct Patience {
     since: Option<Instant>,
 }
 
 impl Patience {
     /// Waits a little. Returns the error if it is another one, or has lasted too long.
-    async fn wait(&mut self, error: ClientError, show: Show<'_>) -> Result<(), ClientError> {
+    pub(crate) async fn wait(&mut self, error: ClientError, show: Show<'_>) -> Result<(), ClientError> {
         let ClientError::Unreachable { .. } = error else { return Err(error) };
         if self.since.is_none() {
             (show.note)("the control plane does not answer; the job goes on, and its output follows");
@@ -294,11 +294,16 @@ fn own_name(text: &str) -> Option<&str> {
 
 /// Replaces a file. A link is replaced too, not followed.
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    begin_new(path)?.write_all(text.as_bytes())
+}
+
+/// An empty file in place of another, or of a link.
+pub(crate) fn begin_new(path: &Path) -> std::io::Result<std::fs::File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    std::fs::OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
+    std::fs::OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 /// The output of a job's ranks so far, each with the name of its file below a home directory.

@@ -65,11 +65,17 @@ impl<R: AsyncBufRead + Unpin> Pieces<R> {
     fn end(&mut self) -> Piece {
         let line = std::mem::take(&mut self.line);
         self.told = 0;
-        let whole = line.strip_suffix(b"\r").unwrap_or(&line);
-        let was_redrawn = whole.contains(&b'\r');
-        let text =
-            if was_redrawn { state(whole).unwrap_or_default() } else { String::from_utf8_lossy(whole).into_owned() };
+        let (text, was_redrawn) = settled(&line);
         Piece::Line { text, was_redrawn }
+    }
+}
+
+/// The text of a whole line, and whether it was redrawn: then it is its last state.
+pub fn settled(line: &[u8]) -> (String, bool) {
+    let whole = line.strip_suffix(b"\r").unwrap_or(line);
+    match whole.contains(&b'\r') {
+        true => (state(whole).unwrap_or_default(), true),
+        false => (String::from_utf8_lossy(whole).into_owned(), false),
     }
 }
 

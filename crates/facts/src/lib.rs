@@ -20,7 +20,7 @@ mod subject;
 pub mod usage;
 mod waiting;
 
-pub use bytes::{Piece, Pieces, whole};
+pub use bytes::{Piece, Pieces, settled, whole};
 pub use machine::{Machine, ThisMachine};
 pub use subject::{Named, Subject};
 pub use waiting::{Reasons, why};

@@ -43,6 +43,7 @@ pub(super) enum Verb {
     JobsExplain,
     JobsQueue,
     JobsCancel,
+    JobsLogs,
 }
 
 impl Verb {
@@ -63,6 +64,7 @@ impl Verb {
             "sky jobs explain" => Self::JobsExplain,
             "sky jobs queue" => Self::JobsQueue,
             "sky jobs cancel" => Self::JobsCancel,
+            "sky jobs logs" => Self::JobsLogs,
             _ => return None,
         })
     }
@@ -150,6 +152,7 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &Circumstances<'_>, arou
             Verb::JobsExplain => jobs::explain(call).await,
             Verb::JobsQueue => jobs::queue(call).await,
             Verb::JobsCancel => jobs::cancel(call).await,
+            Verb::JobsLogs => jobs::logs(call).await,
         }
     });
     runtime.shutdown_background();

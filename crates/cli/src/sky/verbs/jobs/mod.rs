@@ -3,12 +3,14 @@
 mod cancel;
 mod explain;
 mod launch;
+mod logs;
 mod queue;
 mod rows;
 
 pub(super) use cancel::cancel;
 pub(super) use explain::explain;
 pub(super) use launch::launch;
+pub(super) use logs::logs;
 pub(super) use queue::{progress, queue};
 
 use crate::sky::clusters::{Sky, user};
