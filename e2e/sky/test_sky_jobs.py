@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Yard, stop, wait_for
-from sshd import Lan, can
+from sshd import Host, Lan, can
 
 import test_sky_ssh
 
@@ -228,6 +228,28 @@ def test_the_control_plane_may_be_killed_at_any_moment(jobs: Jobs) -> None:
     nothing_left(jobs)
 
 
+def wipe(host: Host) -> None:
+    """The host is switched off, and comes again with an empty disk."""
+    host.halt()
+    shutil.rmtree(host.home / ".trainyard-machine")
+    host.boot()
+
+
+@by_ssh
+def test_a_host_that_restarts_is_not_blamed_on_the_code(lan: Lan, sky: test_sky_ssh.Sky) -> None:
+    host = lan.host()
+    lan.pools(lan.pool("lab", host))
+    number = launch(sky, "--infra", "ssh/lab", "echo begun; [ -e ~/again ] && exit 0; touch ~/again; sleep 1000")
+    until(sky, number, "RUNNING")
+    wait_for("its output", lambda: "begun" in sky.sky("jobs", "logs", str(number), "--no-follow", code=101), WAIT)
+    host.halt()
+    host.boot()
+    done = until(sky, number, "SUCCEEDED", "FAILED")
+    told = (done["state"], done["attempt"], done["recoveries"], done.get("restarts"), done["attempts"][0]["ground"])
+    assert told == ("SUCCEEDED", 2, 1, None, "Interrupted"), done
+    nothing_left(sky)
+
+
 @by_ssh
 def test_a_lost_host_is_replaced_and_the_other_stays(lan: Lan, sky: test_sky_ssh.Sky) -> None:
     hosts = [lan.host() for _ in range(3)]
@@ -239,8 +261,7 @@ def test_a_lost_host_is_replaced_and_the_other_stays(lan: Lan, sky: test_sky_ssh
     machines = {machine["metadata"]["name"]: machine["metadata"]["uid"] for machine in sky.get("machines")["items"]}
     [second] = [machine for machine in sky.get("machines")["items"] if machine["spec"]["rank"] == 1]
     [lost] = [host for host in hosts if host.address == second["status"]["address"]]
-    lost.halt()
-    lost.boot()
+    wipe(lost)
     with contextlib.suppress(FileNotFoundError):
         pathlib.Path(f"/tmp/go-{number}").unlink()
     wait_for("the job to recover", lambda: job(sky, number)["status"].get("recoveries") == 1, WAIT)
@@ -266,8 +287,7 @@ def test_a_job_goes_on_elsewhere_with_what_it_wrote_before(lan: Lan, sky: test_s
     wait_for("output", lambda: "line 5" in sky.sky("jobs", "logs", str(number), "--no-follow", code=101), WAIT)
     [machine] = sky.get("machines")["items"]
     [lost] = [host for host in hosts if host.address == machine["status"]["address"]]
-    lost.halt()
-    lost.boot()
+    wipe(lost)
     wait_for("the job to recover", lambda: job(sky, number)["status"].get("recoveries") == 1, WAIT)
     done = until(sky, number, "RUNNING")
     places = [attempt["place"] for attempt in done["attempts"]]

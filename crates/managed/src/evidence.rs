@@ -1,7 +1,7 @@
 //! What the facts about an attempt of a managed job's task mean: it goes on, it has ended, or it must be made again, and on which ground.
 //!
 //! There are three grounds to make an attempt again: a provider has proof that a machine has ended, the agents report how the processes
-//! exited, or a person has removed the cluster. What the control plane cannot see is no ground. So a node that is silent, a provider that
+//! ended, or a person has removed the cluster. What the control plane cannot see is no ground. So a node that is silent, a provider that
 //! does not answer and a launch that is late all mean: wait, and say for what.
 
 use crate::jobs::{Job, Status};
@@ -29,6 +29,8 @@ pub struct AttemptFacts<'a> {
     pub job: Option<&'a Job>,
     /// Exit codes of the job's ranks, where agents have reported them.
     pub exits: &'a [Option<i64>],
+    /// The first pod of which an agent reports that it was ended with its supervisor or its node, in the agent's words.
+    pub interrupted: Option<&'a str>,
     /// The first node that does not report, as users know its machine.
     pub silent: Option<&'a str>,
     /// When the providers were asked because the job failed, if they were.
@@ -47,6 +49,8 @@ pub enum Ruling {
     Succeeded,
     /// Its own code failed, as the agents report: exit codes by rank.
     Failed { in_setup: bool, exits: Vec<i64>, evidence: String },
+    /// The machine ended its processes, which did not exit by themselves.
+    Interrupted { evidence: String },
     /// Machines are lost: all of them, or some.
     Lost { all: bool, evidence: String },
     /// A person has removed or stopped its cluster.
@@ -167,6 +171,9 @@ fn ended(facts: &AttemptFacts<'_>, job: &Job) -> Option<Ruling> {
     if is_early || is_open && is_patient {
         let message = "its code failed; the providers are asked whether its machines are still there";
         return Some(goes_on(ManagedState::Running, message));
+    }
+    if let Some(said) = facts.interrupted {
+        return Some(Ruling::Interrupted { evidence: format!("an agent reports: {said}") });
     }
     let exits: Vec<i64> = facts.exits.iter().flatten().copied().collect();
     let shown: Vec<String> =

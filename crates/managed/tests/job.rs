@@ -306,6 +306,24 @@ fn a_failure_is_believed_once_the_providers_have_answered() {
 }
 
 #[test]
+fn processes_that_went_with_their_supervisor_are_not_blamed() {
+    let mut scene = Scene::one();
+    scene.launched(1);
+    let (set, pods) = (scene.set(), Gvk::new("", "v1", "Pod"));
+    scene.ends("Failed", 137);
+    scene.model.change(&pods, &key(&set), |pod| {
+        pod["status"]["reason"] = "SupervisorLost".into();
+        pod["status"]["message"] = "the supervisor was killed".into();
+    });
+    scene.answered();
+    scene.launches_go();
+    scene.run();
+    let task = scene.task();
+    assert_eq!((task.attempt, task.restarts, task.attempts[0].ground), (2, 0, Ground::Interrupted));
+    assert_eq!(task.cluster, "train-7-0-1");
+}
+
+#[test]
 fn failures_count_unless_their_exit_code_is_named() {
     let recovery = json!({"maxRestartsOnErrors": 1, "recoverOnExitCodes": [33]});
     let mut scene = Scene::new(&[json!({"task": {"run": "x"}, "recovery": recovery})]);

@@ -240,6 +240,8 @@ pub enum Ground {
     MachinesLost,
     /// The agents reported how its processes exited.
     Exited,
+    /// The agents reported that its processes were killed with their supervisor, as by a restart of the machine.
+    Interrupted,
     /// It had no machines: no place had capacity.
     NoCapacity,
     /// A provider or the control plane refused it, and would again.

@@ -274,6 +274,7 @@ pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling
         Ruling::Succeeded => (Ground::Exited, "all ranks exited with 0"),
         Ruling::Failed { evidence, .. } => (Ground::Exited, evidence.as_str()),
         Ruling::Lost { evidence, .. } => (Ground::MachinesLost, evidence.as_str()),
+        Ruling::Interrupted { evidence } => (Ground::Interrupted, evidence.as_str()),
         Ruling::Removed { evidence } | Ruling::Cancelled { evidence } => (Ground::Asked, evidence.as_str()),
         Ruling::NoRoom { ground, evidence } => (*ground, evidence.as_str()),
         Ruling::Refused { evidence } => (Ground::Refused, evidence.as_str()),
@@ -298,7 +299,7 @@ pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling
                 }
             }
         }
-        Ruling::Lost { ref evidence, .. } | Ruling::Removed { ref evidence }
+        Ruling::Lost { ref evidence, .. } | Ruling::Interrupted { ref evidence } | Ruling::Removed { ref evidence }
             if recovery.strategy == JobStrategy::None =>
         {
             end(next, State::Failed, &format!("{evidence}; its job_recovery is none"));
@@ -307,6 +308,11 @@ pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling
             recovers(next, evidence);
             next.is_kept = !all;
             next.lost_at = region;
+        }
+        Ruling::Interrupted { ref evidence } => {
+            recovers(next, evidence);
+            // its machines are there again
+            next.is_kept = true;
         }
         Ruling::Removed { ref evidence } => recovers(next, evidence),
         Ruling::NoRoom { ground: Ground::Refused, ref evidence } if task.failures.saturating_add(1) >= REFUSALS_MAX => {

@@ -37,6 +37,9 @@ pub struct Observed {
     pub(super) clusters: Vec<Own>,
 }
 
+/// Reasons of pods that their node ended, and not their code.
+const INTERRUPTIONS: [&str; 3] = ["SupervisorLost", "NodeShutdown", "NodeLost"];
+
 fn read<T: serde::de::DeserializeOwned>(object: &Value) -> Option<T> {
     serde_json::from_value(object.clone()).ok()
 }
@@ -81,6 +84,23 @@ impl Own {
     fn job(&self, attempt: u32) -> Option<&Job> {
         let attempt = attempt.to_string();
         self.jobs.iter().find(|job| object::label(&job.run, keys::ATTEMPT) == Some(&attempt))
+    }
+
+    /// What an agent says of a pod of the job that did not end by itself.
+    fn interrupted(&self, job: &Job) -> Option<String> {
+        let sets: Vec<&str> = stages(job).map(|set| object::meta(set, "name")).collect();
+        let of_job =
+            |pod: &&Arc<Value>| object::label(pod, jobset::keys::JOBSET_NAME).is_some_and(|set| sets.contains(&set));
+        let pod = self
+            .pods
+            .iter()
+            .filter(of_job)
+            .find(|pod| INTERRUPTIONS.contains(&object::text(&pod["status"], "reason")))?;
+        let status = &pod["status"];
+        Some(match object::text(status, "message") {
+            "" => object::text(status, "reason").to_owned(),
+            message => message.to_owned(),
+        })
     }
 
     /// Exit codes by rank of the stage that ended the job.
@@ -156,12 +176,14 @@ impl Observed {
             .flat_map(|own| own.machines.iter().filter(|machine| machine.metadata.deletion_timestamp.is_none()))
             .collect();
         let exits = own.zip(job).map(|(own, job)| own.exits(job)).unwrap_or_default();
+        let interrupted = own.zip(job).and_then(|(own, job)| own.interrupted(job));
         judge(&AttemptFacts {
             launch: self.launch(index, task.attempt),
             cluster: own.map(|own| (&*own.object, &own.cluster)),
             machines: &machines,
             job,
             exits: &exits,
+            interrupted: interrupted.as_deref(),
             silent: own.and_then(|own| own.silent.as_deref()),
             asked_at: task.asked_at.parse().ok(),
             now,

@@ -86,6 +86,7 @@ fn ground(ground: Ground) -> &'static str {
         Ground::None => "",
         Ground::MachinesLost => "machines lost",
         Ground::Exited => "exited",
+        Ground::Interrupted => "interrupted",
         Ground::NoCapacity => "no capacity",
         Ground::Refused => "refused",
         Ground::Asked => "a user ended it",
