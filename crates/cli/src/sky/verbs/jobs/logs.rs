@@ -68,7 +68,7 @@ fn missing(call: &Call) -> String {
         (None, Some(name)) => format!("No managed job has the name '{}'", visible_line(name)),
         (None, None) => "You have no managed jobs".to_owned(),
     };
-    format!("{what}: `sky jobs queue -u` lists those of all users.")
+    format!("{what}. `sky jobs queue -a -u` lists all jobs.")
 }
 
 async fn managed_jobs(sky: &Sky) -> Result<Vec<ManagedJob>, ClientError> {
