@@ -206,7 +206,7 @@ def test_many_are_submitted_at_once(jobs: Jobs) -> None:
     (("--job-recovery", "SOMEDAY", "true"), 1, "ValueError: Jobs recovery strategy 'SOMEDAY' is not a valid jobs recovery strategy"),
     (("--priority", "2000", "true"), 1, "Priority must be between -1000 and 1000. Found: 2000"),
     (("--num-jobs", "0", "true"), 2, "--num-jobs"),
-    (("-p", "pool", "true"), 1, "pools are not there yet"),
+    (("-p", "pool", "true"), 1, "`trainyard sky jobs launch --pool` is not there"),
     (("--gpus", "H100:64", "--infra", "local", "true"), 1, "sky.exceptions.ResourcesUnavailableError"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_at_once(jobs: Jobs, words: tuple[str, ...], code: int, says: str) -> None:
@@ -271,7 +271,7 @@ def test_a_lost_host_is_replaced_and_the_other_stays(lan: Lan, sky: test_sky_ssh
     now = {machine["metadata"]["name"]: machine["metadata"]["uid"] for machine in sky.get("machines")["items"]}
     assert sorted(now) == sorted(machines)
     assert sum(machines[name] == now[name] for name in now) == 1, (machines, now)
-    ids = set(re.findall(r"id=(\S+)", sky.sky("jobs", "logs", str(number), "--no-follow", code=101)))
+    ids = set(re.findall(r"\bid=(sky\S+)", sky.sky("jobs", "logs", str(number), "--no-follow", code=101)))
     assert len(ids) == 1, ids
     sky.sky("jobs", "cancel", "-y", str(number))
     until(sky, number, "CANCELLED")

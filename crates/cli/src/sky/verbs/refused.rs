@@ -5,7 +5,8 @@ use ::sky::Task;
 use ::sky::commands::Call;
 
 /// Options that nothing here acts on, by command.
-const OPTIONS: [(&str, &[&str]); 7] = [
+const OPTIONS: [(&str, &[&str]); 8] = [
+    ("sky jobs launch", &["pool", "job_group", "no_job_group", "cluster", "workspace"]),
     ("sky launch", &["resize", "clone_disk_from", "priority", "workspace", "backend_name"]),
     ("sky status", &["endpoints", "endpoint"]),
     ("sky logs", &["provision", "hook_event", "autostop_alias"]),
@@ -22,6 +23,9 @@ fn instead(path: &str, option: &str) -> &'static str {
         "clone_disk_from" => "disks are not copied; `file_mounts` and `setup` fill a new machine",
         "resize" => "launch a cluster of another name, or `sky down` this one first",
         "priority" => "jobs of a cluster run first in, first out",
+        "pool" if path == "sky jobs launch" => "each job gets a cluster of its own",
+        "job_group" | "no_job_group" => "launch a job for each task",
+        "cluster" => "`--name` names the job, and its clusters after it",
         "workspace" => "there is one workspace; namespaces of the control plane keep clusters apart",
         "backend_name" => "`--infra local` runs on this machine",
         "endpoints" | "endpoint" => "ports of machines are reached at the addresses that `sky status --ip NAME` shows",

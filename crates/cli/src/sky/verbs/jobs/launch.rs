@@ -32,7 +32,7 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     let count = count(call)?;
     let PreparedJob { name, kind, mut tasks, told, source } = prepared_job(call, world).map_err(End::Printed)?;
     say(told.trim_end());
-    refuse(call, &kind)?;
+    refuse(&kind)?;
     check_name(&name).map_err(|message| End::Trouble(Trouble::Said(message)))?;
     for task in &tasks {
         refused::task(task)?;
@@ -102,12 +102,9 @@ fn count(call: &Call) -> Result<u32, End> {
     }
 }
 
-/// What of the command is not there yet.
-fn refuse(call: &Call, kind: &Kind) -> Result<(), Trouble> {
+/// What of a file is not there yet.
+fn refuse(kind: &Kind) -> Result<(), Trouble> {
     let absent = |what: &str| Err(said("sky.exceptions.NotSupportedError", what));
-    if call.value("pool").is_some() {
-        return absent("`--pool`: pools are not there yet; leave it out, and each job gets a cluster of its own.");
-    }
     if matches!(kind, Kind::Parallel(_)) {
         return absent("`execution: parallel`: job groups do not run yet; launch a job for each task.");
     }
