@@ -1,4 +1,4 @@
-//! The jobs, their users and their processes; and what must always hold.
+//! The jobs, their users and their processes; and what must always hold. It is long because all of it shares one state.
 
 use crate::cloud::{Chance, Cloud, ZONES};
 use crate::control::sets;
@@ -63,9 +63,9 @@ impl Bug {
     pub const ALL: [Self; 12] = [
         Self::AbsenceIsLoss,
         Self::SilenceIsLoss,
+        Self::NotFenced,
         Self::AlwaysKept,
         Self::SubmittedTwice,
-        Self::NotFenced,
         Self::NotEnded,
         Self::ClusterEndsItself,
         Self::NothingRemoved,
@@ -867,6 +867,7 @@ impl Sim {
                 if is_asked { Ok(()) } else { wrong("nobody asked for its end") }
             }
             Ground::NoCapacity | Ground::None => Ok(()),
+            Ground::Interrupted => wrong("no supervisor was killed"),
             Ground::Refused => wrong("nothing was refused"),
         }
     }
