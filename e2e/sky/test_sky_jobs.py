@@ -127,7 +127,7 @@ run: |
 def test_a_failure_is_told_with_its_code(jobs: Jobs) -> None:
     number = launch(jobs, "--infra", "local", "echo begun; exit 7")
     done = until(jobs, number, "FAILED")
-    assert done["message"] == "its run failed; exit codes by rank: 7", done
+    assert done["message"] == "run failed; exit codes by rank: 7", done
     said = jobs.sky("jobs", "logs", str(number), code=100)
     assert "begun" in said
     nothing_left(jobs)

@@ -297,7 +297,7 @@ TRIED: dict[str, list[tuple[str, int, str, list[str]]]] = {
     "sky jobs explain": [
         ("config", 1, "--config x=1 1", ["`x` has no effect here"]),
         ("job_id", 0, "1", ["Managed job 1 ", "attempt 1 on local"]),
-        ("job_id", 102, "999", ["Managed job 999 is not there"]),
+        ("job_id", 102, "999", ["Managed job 999 not found"]),
         ("output_format", 0, "-o json 1", ['"attempt": 1']),
     ],
     "sky check": [

@@ -1,7 +1,7 @@
 //! What the facts about an attempt of a managed job's task mean: it goes on, it has ended, or it must be made again, and on which ground.
 //!
-//! There are three grounds to make an attempt again: a provider has proof that a machine has ended, the agents report how the processes
-//! ended, or a person has removed the cluster. What the control plane cannot see is no ground. So a node that is silent, a provider that
+//! There are four grounds to make an attempt again: a provider has proof that a machine has ended, the agents report how the processes
+//! exited, or that they were killed with their supervisor, or a person has removed the cluster. What the control plane cannot see is no ground. So a node that is silent, a provider that
 //! does not answer and a launch that is late all mean: wait, and say for what.
 
 use crate::jobs::{Job, Status};
@@ -110,7 +110,7 @@ fn removed(facts: &AttemptFacts<'_>) -> Option<Ruling> {
         Some((_, cluster)) if cluster.spec.power == Power::Stopped => "stopped",
         Some(_) => return None,
     };
-    Some(Ruling::Removed { evidence: format!("somebody {what} cluster {name}") })
+    Some(Ruling::Removed { evidence: format!("a user {what} cluster {name}") })
 }
 
 fn lost(facts: &AttemptFacts<'_>) -> Option<Ruling> {
@@ -120,10 +120,10 @@ fn lost(facts: &AttemptFacts<'_>) -> Option<Ruling> {
     let name = first.metadata.name.as_deref().unwrap_or_default();
     let others = match lost.len() {
         1 => String::new(),
-        many => format!(", and {} more", many.saturating_sub(1)),
+        many => format!(" and {} more", many.saturating_sub(1)),
     };
     let provider = &first.spec.candidate.provider;
-    let evidence = format!("{provider} says that machine {name} has ended: {}{others}", first.status.message);
+    let evidence = format!("{provider} reports the end of machine {name}{others}: {}", first.status.message);
     Some(Ruling::Lost { all: lost.len() == facts.machines.len(), evidence })
 }
 
@@ -152,7 +152,7 @@ fn ended(facts: &AttemptFacts<'_>, job: &Job) -> Option<Ruling> {
         Status::Pending | Status::SettingUp | Status::Running => return None,
         Status::Succeeded => return Some(Ruling::Succeeded),
         Status::Cancelled => {
-            let evidence = format!("somebody cancelled job {} of the cluster", job.id);
+            let evidence = format!("a user cancelled job {} on the cluster of this managed job", job.id);
             return Some(Ruling::Cancelled { evidence });
         }
         Status::FailedSetup => true,
@@ -169,7 +169,8 @@ fn ended(facts: &AttemptFacts<'_>, job: &Job) -> Option<Ruling> {
     let by_itself = facts.exits.iter().flatten().any(|code| !matches!(code, 0 | 128..));
     let is_patient = !by_itself || facts.now < api::time::later_secs(asked, ASK_SECS);
     if is_early || is_open && is_patient {
-        let message = "its code failed; the providers are asked whether its machines are still there";
+        let message =
+            "the code of the job failed; the control plane asks the providers whether the machines still exist";
         return Some(goes_on(ManagedState::Running, message));
     }
     if let Some(said) = facts.interrupted {
@@ -180,8 +181,8 @@ fn ended(facts: &AttemptFacts<'_>, job: &Job) -> Option<Ruling> {
         facts.exits.iter().map(|exit| exit.map_or("?".to_owned(), |code| code.to_string())).collect();
     let what = if in_setup { "setup" } else { "run" };
     let evidence = match shown.is_empty() {
-        true => format!("its {what} failed, and no agent reported an exit code"),
-        false => format!("its {what} failed; exit codes by rank: {}", shown.join(", ")),
+        true => format!("{what} failed; no agent reported an exit code"),
+        false => format!("{what} failed; exit codes by rank: {}", shown.join(", ")),
     };
     Some(Ruling::Failed { in_setup, exits, evidence })
 }
@@ -189,7 +190,7 @@ fn ended(facts: &AttemptFacts<'_>, job: &Job) -> Option<Ruling> {
 fn running(facts: &AttemptFacts<'_>, job: &Job) -> Ruling {
     let silent = facts.silent.map(|name| {
         format!(
-            "machine {name} does not report; that is no proof of its end, so its provider is asked until it has one"
+            "machine {name} does not report; the job continues unless the provider confirms that the machine has ended"
         )
     });
     match job.status {

@@ -136,7 +136,10 @@ impl Observed {
                 return Decision { next: Next::After(SOON), ..Decision::default() };
             }
             None => {
-                let why = format!("ConfigMap {} with its tasks is not there", self.job.spec.submission);
+                let why = format!(
+                    "ConfigMap {} with the tasks of the job does not exist; submit the job again with sky jobs launch",
+                    self.job.spec.submission
+                );
                 return self.cannot(&why, now);
             }
         };
@@ -255,7 +258,7 @@ impl Observed {
         let mut turn = Turn::of(task);
         turn.writes = self.removals(index, None);
         turn.task.state = State::Cancelling;
-        turn.task.message = "its machines are being removed".to_owned();
+        turn.task.message = "the control plane removes the machines of the job".to_owned();
         if !self.has_any(index) {
             turn.task.state = State::Cancelled;
             turn.task.message.clear();

@@ -255,7 +255,7 @@ fn lost_machines_lead_to_another_attempt_once_they_are_gone() {
     let task = scene.task();
     assert_eq!((task.attempt, task.recoveries, task.restarts), (2, 1, 0));
     assert_eq!(task.attempts[0].ground, Ground::MachinesLost);
-    assert_eq!(task.attempts[0].evidence, "ssh says that machine train-7-0-1-0-0 has ended: its claim is gone");
+    assert_eq!(task.attempts[0].evidence, "ssh reports the end of machine train-7-0-1-0-0: its claim is gone");
     let launch = scene.model.one("Launch", "job-7-0-2").unwrap();
     let managed = &launch["spec"]["managed"];
     assert_eq!(managed["lastPlace"], "ssh/pool", "another region comes first");
@@ -296,7 +296,7 @@ fn a_failure_is_believed_once_the_providers_have_answered() {
     assert_eq!(scene.state(), State::Running);
     scene.answered();
     assert_eq!(scene.state(), State::Failed);
-    assert_eq!(scene.task().message, "its run failed; exit codes by rank: 3");
+    assert_eq!(scene.task().message, "run failed; exit codes by rank: 3");
     // where the answer is that the machine is gone, that explains it
     let mut scene = Scene::one();
     scene.launched(1);
@@ -421,7 +421,7 @@ fn no_recovery_means_none() {
     scene.launched(1);
     scene.lose(0);
     assert_eq!(scene.state(), State::Failed);
-    assert!(scene.task().message.ends_with("its job_recovery is none"));
+    assert!(scene.task().message.ends_with("because job_recovery is none"));
 }
 
 #[test]
@@ -458,7 +458,10 @@ fn a_job_without_its_tasks_says_so() {
     scene.model.pass(61);
     scene.run();
     assert_eq!(scene.state(), State::FailedPrechecks);
-    assert_eq!(scene.task().message, "ConfigMap tasks with its tasks is not there");
+    assert_eq!(
+        scene.task().message,
+        "ConfigMap tasks with the tasks of the job does not exist; submit the job again with sky jobs launch"
+    );
 }
 
 #[test]

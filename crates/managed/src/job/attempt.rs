@@ -124,12 +124,14 @@ impl Observed {
         turn.writes = self.removals(index, kept.map(|_| task.cluster.as_str()));
         match kept {
             None if !self.has_any(index) => None,
-            None => Some(turn.says("the machines of its last attempt are being removed")),
+            None => Some(
+                turn.says("the control plane removes the machines of the last attempt; then the next attempt begins"),
+            ),
             Some(own) => {
                 turn.writes.extend(self.fence(own, now));
                 let done = turn.writes.is_empty() && Observed::is_fenced(own);
                 // pods are read, and wake nobody
-                (!done).then(|| turn.says("its last attempt is being ended on the machines that are left").after(SOON))
+                (!done).then(|| turn.says("the control plane stops the last attempt on the remaining machines; then the next attempt begins").after(SOON))
             }
         }
     }
@@ -302,7 +304,7 @@ pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling
         Ruling::Lost { ref evidence, .. } | Ruling::Interrupted { ref evidence } | Ruling::Removed { ref evidence }
             if recovery.strategy == JobStrategy::None =>
         {
-            end(next, State::Failed, &format!("{evidence}; its job_recovery is none"));
+            end(next, State::Failed, &format!("{evidence}; the job is not started again because job_recovery is none"));
         }
         Ruling::Lost { all, ref evidence } => {
             recovers(next, evidence);
@@ -323,7 +325,8 @@ pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling
             next.failures = task.failures.saturating_add(1);
             let pause = pause(next.failures);
             next.not_before = api::time::later_secs(now, pause).to_string();
-            next.message = format!("{evidence}\nIt is tried again in {pause} s.");
+            next.message =
+                format!("{evidence}\nThe control plane tries all places again at {} or later.", next.not_before);
             turn = turn.after(SignedDuration::from_secs(pause));
         }
         Ruling::Refused { ref evidence } => refused(next, evidence, end),

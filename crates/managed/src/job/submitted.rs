@@ -77,7 +77,7 @@ pub fn check(task: &Task) -> Result<(), Refused> {
         return Err(Refused::new("sky.exceptions.NotSupportedError", what));
     }
     if task.service.is_some() {
-        let what = "`service` and `pool`: a managed job serves nothing; leave them out.";
+        let what = "`service` and `pool` are not supported in a managed job; remove them from the task file.";
         return Err(Refused::new("ValueError", what));
     }
     Ok(())

@@ -830,7 +830,7 @@ impl Sim {
                 let is_taken = match run.filter(|run| !run.tokens.is_empty()) {
                     Some(run) => run.tokens.iter().any(|token| self.cloud.taken.contains_key(token)),
                     None => {
-                        let name = attempt.evidence.split_whitespace().nth(4).unwrap_or_default();
+                        let name = attempt.evidence.split_whitespace().nth(6).unwrap_or_default().trim_end_matches(':');
                         self.cloud.taken.values().any(|taken| taken.node == name)
                     }
                 };

@@ -23,16 +23,18 @@ fn instead(path: &str, option: &str) -> &'static str {
         "clone_disk_from" => "disks are not copied; `file_mounts` and `setup` fill a new machine",
         "resize" => "launch a cluster of another name, or `sky down` this one first",
         "priority" => "jobs of a cluster run first in, first out",
-        "pool" if path == "sky jobs launch" => "each job gets a cluster of its own",
+        "pool" if path == "sky jobs launch" => {
+            "there are no pools yet; without the option each job gets its own cluster"
+        }
         "job_group" | "no_job_group" => "launch a job for each task",
-        "cluster" => "`--name` names the job, and its clusters after it",
+        "cluster" => "use `--name NAME`; the clusters are named NAME-ID-TASK-ATTEMPT",
         "workspace" => "there is one workspace; namespaces of the control plane keep clusters apart",
         "backend_name" => "`--infra local` runs on this machine",
         "endpoints" | "endpoint" => "ports of machines are reached at the addresses that `sky status --ip NAME` shows",
         "provision" => "`sky status -v` shows what the provider said last",
         "hook_event" | "autostop_alias" => "no hooks run here",
-        "pool" => "pools come later, so no job is in one",
-        "task" => "the tasks of a job end together",
+        "pool" => "there are no pools yet; cancel jobs by ID or by --name",
+        "task" => "cancelling a job ends all its tasks; leave the option out",
         _ => "what there is to show is shown without it",
     }
 }

@@ -12,7 +12,7 @@ pub(in crate::sky::verbs) async fn explain(call: &Call) -> Done {
     let id = call.value("job_id").and_then(|id| id.parse::<u32>().ok()).unwrap_or_default();
     let sky = clusters::connect().await?;
     let Some(job) = sky.managed_job(id).await? else {
-        eprintln!("{}", as_typed(&format!("Managed job {id} is not there: `sky jobs queue -a -u` lists all.")));
+        eprintln!("{}", as_typed(&format!("Managed job {id} not found. `sky jobs queue -a -u` lists all jobs.")));
         return Ok(NOT_FOUND);
     };
     if call.value("output_format") == Some("json") {
@@ -46,13 +46,13 @@ fn lines(job: &ManagedJob, now: Timestamp) -> Vec<String> {
         }
         let why = task.message.trim_end();
         if !why.is_empty() {
-            let what = if task.state.has_ended() { "It ended" } else { "It waits" };
+            let what = if task.state.has_ended() { "Reason" } else { "Status" };
             lines.push(format!("  {what}: {}", why.replace('\n', "\n    ")));
         }
         let shown = u32::try_from(task.attempts.len()).unwrap_or(u32::MAX);
         let before = task.attempt.saturating_sub(shown);
         if before > 0 {
-            lines.push(format!("  {before} attempts before are no longer told of."));
+            lines.push(format!("  Earlier attempts that are no longer recorded: {before}."));
         }
         lines.extend(task.attempts.iter().flat_map(|attempt| attempt_lines(task, attempt, now)));
     }
