@@ -5,6 +5,7 @@
 //! decided on a stale view makes nothing new: names of machines are functions of cluster, attempt and rank.
 
 use crate::jobs::{self, Job, Room, Status};
+use crate::names::place;
 use crate::resources;
 use api::jobset;
 use api::node::SSH_SESSIONS;
@@ -130,7 +131,10 @@ impl Observed {
         let purge = object::annotation(&self.object, keys::PURGE).is_some();
         if !self.jobsets.is_empty() && !purge {
             let left = self.jobsets.iter().filter(|jobset| !object::is_terminating(jobset));
-            writes.extend(left.map(|jobset| delete(jobset, Propagation::Foreground)));
+            let ends = |jobset: &Arc<Value>| {
+                delete(Target::of(jobset), Some(object::uid(jobset).to_owned()), Propagation::Foreground)
+            };
+            writes.extend(left.map(ends));
             return Decision { writes, ..Decision::default() };
         }
         for machine in &self.machines {
@@ -193,14 +197,7 @@ impl Observed {
     }
 
     fn delete_machine(&self, machine: &Machine) -> Write {
-        Op::Delete {
-            target: self.machine_target(machine),
-            propagation: Propagation::Background,
-            uid: machine.metadata.uid.clone(),
-            resource_version: None,
-            grace_secs: None,
-        }
-        .into()
+        delete(self.machine_target(machine), machine.metadata.uid.clone(), Propagation::Background)
     }
 
     fn create_machine(&self, rank: i32) -> Option<Write> {
@@ -413,12 +410,8 @@ impl Observed {
     fn next_candidate(&self, machine: &Machine, now: Timestamp) -> Decision {
         let status = &self.cluster.status;
         let candidate = &machine.spec.candidate;
-        let place: Vec<&str> = [&candidate.provider, &candidate.region, &candidate.zone]
-            .into_iter()
-            .map(String::as_str)
-            .filter(|part| !part.is_empty())
-            .collect();
-        let what = format!("{}: {}", place.join("/"), machine.status.message);
+        let place = place(&[&candidate.provider, &candidate.region, &candidate.zone]);
+        let what = format!("{place}: {}", machine.status.message);
         let mut rejected = status.rejected.clone();
         rejected.retain(|line| *line != what);
         rejected.push(what.clone());
@@ -557,13 +550,7 @@ fn condition(
     })
 }
 
-fn delete(object: &Value, propagation: Propagation) -> Write {
-    Op::Delete {
-        target: Target::of(object),
-        propagation,
-        uid: Some(object::uid(object).to_owned()),
-        resource_version: None,
-        grace_secs: None,
-    }
-    .into()
+/// Deletes an object, if it is the one of this uid.
+pub(crate) fn delete(target: Target, uid: Option<String>, propagation: Propagation) -> Write {
+    Op::Delete { target, propagation, uid, resource_version: None, grace_secs: None }.into()
 }

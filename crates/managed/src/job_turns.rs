@@ -30,7 +30,7 @@ pub struct JobTurns {
     memory: Arc<Mutex<Memory>>,
 }
 
-/// What is known of all jobs that have not ended.
+/// The jobs that wait for a turn or are being launched.
 #[derive(Default)]
 struct Memory {
     has_looked: bool,
@@ -40,7 +40,7 @@ struct Memory {
     /// Those whose time comes later.
     later: BTreeSet<(Timestamp, Rank, u32)>,
     launching: BTreeSet<Key>,
-    /// Those that were given a turn in the last decision: what became of that the world says.
+    /// Jobs that got a turn in the last decision. They are read again, because the write may have failed.
     assumed: Vec<Key>,
 }
 
@@ -49,7 +49,6 @@ struct Memory {
 enum Standing {
     Waits { rank: Rank, turn: u32, due: Timestamp },
     Launches,
-    Runs,
 }
 
 /// Jobs that have changed, as they are now.
@@ -59,7 +58,7 @@ fn read(object: &Value) -> Option<ManagedJob> {
     serde_json::from_value(object.clone()).ok()
 }
 
-/// Where a job stands; `None`: it has ended, or is about to.
+/// Where a job stands; `None`: it needs no turn until it changes.
 fn standing(key: &Key, job: &ManagedJob) -> Option<Standing> {
     let status = &job.status;
     if status.state.has_ended() || job.metadata.deletion_timestamp.is_some() || job.spec.cancel {
@@ -68,16 +67,16 @@ fn standing(key: &Key, job: &ManagedJob) -> Option<Standing> {
     let made: u32 = status.tasks.iter().map(|task| task.attempt).sum();
     let current = status.tasks.iter().find(|task| task.state != ManagedState::Succeeded);
     let state = current.map_or(ManagedState::Pending, |task| task.state);
-    Some(match state {
-        ManagedState::Pending if status.turn > made => Standing::Launches,
-        ManagedState::Pending => Standing::Waits {
+    match state {
+        ManagedState::Pending if status.turn > made => Some(Standing::Launches),
+        ManagedState::Pending => Some(Standing::Waits {
             rank: (Reverse(job.spec.priority), job.spec.id, key.clone()),
             turn: made.saturating_add(1),
             due: current.and_then(|task| task.not_before.parse().ok()).unwrap_or(Timestamp::MIN),
-        },
-        ManagedState::Starting | ManagedState::Recovering => Standing::Launches,
-        _ => Standing::Runs,
-    })
+        }),
+        ManagedState::Starting | ManagedState::Recovering => Some(Standing::Launches),
+        _ => None,
+    }
 }
 
 impl JobTurns {
@@ -147,16 +146,12 @@ impl Memory {
                 self.later.remove(&(due, rank, turn));
             }
             Some(Standing::Launches) => drop(self.launching.remove(key)),
-            Some(Standing::Runs) | None => {}
+            None => {}
         }
-        // a turn that was given and whose write failed is given again
-        self.launching.remove(key);
         let Some(standing) = job.and_then(|job| standing(key, job)) else { return };
         match &standing {
             Standing::Waits { rank, turn, due } => drop(self.later.insert((*due, rank.clone(), *turn))),
             Standing::Launches => drop(self.launching.insert(key.clone())),
-            // it is not needed until it changes
-            Standing::Runs => return,
         }
         self.standing.insert(key.clone(), standing);
     }

@@ -14,6 +14,12 @@ pub fn object_name(cluster: &str) -> String {
     format!("{}-{:08x}", clean.trim_end_matches('-'), hash(cluster))
 }
 
+/// The parts of a place, such as provider, region and zone, as one text; empty parts are left out.
+pub(crate) fn place(parts: &[&str]) -> String {
+    let parts: Vec<&str> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
+    parts.join("/")
+}
+
 /// FNV-1a of 32 bits.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))

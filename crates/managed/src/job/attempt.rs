@@ -3,6 +3,7 @@
 use super::observed::{Observed, Own};
 use super::{SOON, Turn};
 use crate::evidence::Ruling;
+use crate::names;
 use crate::transitions::{Restart, restarts};
 use api::object;
 use api::sky::{
@@ -14,7 +15,7 @@ use reconcile::{Op, Write};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Attempts of which the status tells.
+/// The most attempts that the status lists.
 const TOLD_MAX: usize = 10;
 /// The first pause after a launch that found no room, and the longest, seconds.
 const PAUSE_SECS: i64 = 60;
@@ -30,7 +31,7 @@ pub(super) fn pause(failures: u32) -> i64 {
 
 /// Where the machines of an attempt are, and what they cost an hour.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Spot {
+pub(super) struct Whereabouts {
     /// `provider/region/zone`.
     pub place: String,
     /// `provider/region`.
@@ -39,17 +40,12 @@ pub(super) struct Spot {
     pub job: u32,
 }
 
-fn joined(parts: &[&str]) -> String {
-    let parts: Vec<&str> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
-    parts.join("/")
-}
-
-impl Spot {
+impl Whereabouts {
     fn of(candidate: &Candidate, own: &Own) -> Self {
         let Candidate { provider, region, zone, .. } = candidate;
         Self {
-            place: joined(&[provider, region, zone]),
-            region: joined(&[provider, region]),
+            place: names::place(&[provider, region, zone]),
+            region: names::place(&[provider, region]),
             hourly_price: candidate.hourly_price * f64::from(own.cluster.spec.nodes),
             job: 0,
         }
@@ -68,10 +64,10 @@ impl Spot {
 
 impl Observed {
     /// Where the latest attempt is.
-    pub(super) fn place(&self, task: &ManagedTask) -> Spot {
-        let Some(own) = self.cluster(&task.cluster) else { return Spot::default() };
-        let spot = own.cluster.at().map(|candidate| Spot::of(candidate, own)).unwrap_or_default();
-        Spot { job: self.current(task).map_or(0, |(_, job)| job.id), ..spot }
+    pub(super) fn place(&self, task: &ManagedTask) -> Whereabouts {
+        let Some(own) = self.cluster(&task.cluster) else { return Whereabouts::default() };
+        let at = own.cluster.at().map(|candidate| Whereabouts::of(candidate, own)).unwrap_or_default();
+        Whereabouts { job: self.current(task).map_or(0, |(_, job)| job.id), ..at }
     }
 
     /// The next attempt of a task that has none now: once the last one is fenced, its time has come, and the job has its turn.
@@ -130,7 +126,7 @@ impl Observed {
             Some(own) => {
                 turn.writes.extend(self.fence(own, now));
                 let done = turn.writes.is_empty() && Observed::is_fenced(own);
-                // pods are read, and wake nobody
+                // a change of a pod wakes no job, so look again
                 (!done).then(|| turn.says("the control plane stops the last attempt on the remaining machines; then the next attempt begins").after(SOON))
             }
         }
@@ -152,9 +148,9 @@ impl Observed {
             return turn;
         }
         let next = &mut turn.task;
-        let spot = self.place(task);
+        let at = self.place(task);
         let Some(attempt) = next.attempts.last_mut() else { return turn };
-        spot.note(attempt);
+        at.note(attempt);
         next.message = message;
         if state != State::Running {
             return turn;
@@ -234,7 +230,7 @@ impl Observed {
 
     fn labels(&self, task: &ManagedTask, index: usize) -> Value {
         json!({
-            keys::CLUSTER: crate::names::object_name(&task.cluster),
+            keys::CLUSTER: names::object_name(&task.cluster),
             keys::MANAGED_JOB: object::meta(&self.object, "name"),
             keys::TASK: index.to_string(), keys::ATTEMPT: task.attempt.to_string(),
         })
@@ -249,9 +245,9 @@ impl Observed {
 }
 
 /// Notes the end of the latest attempt, unless that is done.
-pub(super) fn close(task: &mut ManagedTask, ground: Ground, evidence: &str, spot: Spot, now: Timestamp) {
+pub(super) fn close(task: &mut ManagedTask, ground: Ground, evidence: &str, at: Whereabouts, now: Timestamp) {
     let Some(attempt) = task.attempts.last_mut().filter(|attempt| attempt.ended_at.is_empty()) else { return };
-    spot.note(attempt);
+    at.note(attempt);
     attempt.ended_at = now.to_string();
     attempt.ground = ground;
     evidence.clone_into(&mut attempt.evidence);
@@ -262,7 +258,13 @@ pub(super) fn close(task: &mut ManagedTask, ground: Ground, evidence: &str, spot
 }
 
 /// A task whose latest attempt is over, by a verdict that does not let it go on.
-pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling, spot: Spot, now: Timestamp) -> Turn {
+pub(super) fn closed(
+    task: &ManagedTask,
+    recovery: &JobRecovery,
+    verdict: Ruling,
+    at: Whereabouts,
+    now: Timestamp,
+) -> Turn {
     let mut turn = Turn::of(task);
     let next = &mut turn.task;
     let end = |next: &mut ManagedTask, state: State, message: &str| {
@@ -270,7 +272,7 @@ pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling
         message.clone_into(&mut next.message);
         next.ended_at = now.to_string();
     };
-    let region = spot.region.clone();
+    let region = at.region.clone();
     let (ground, evidence) = match &verdict {
         Ruling::GoesOn { .. } | Ruling::Ask => return turn,
         Ruling::Succeeded => (Ground::Exited, "all ranks exited with 0"),
@@ -281,7 +283,7 @@ pub(super) fn closed(task: &ManagedTask, recovery: &JobRecovery, verdict: Ruling
         Ruling::NoRoom { ground, evidence } => (*ground, evidence.as_str()),
         Ruling::Refused { evidence } => (Ground::Refused, evidence.as_str()),
     };
-    close(next, ground, evidence, spot, now);
+    close(next, ground, evidence, at, now);
     match verdict {
         Ruling::GoesOn { .. } | Ruling::Ask => {}
         Ruling::Succeeded => end(next, State::Succeeded, ""),

@@ -1,11 +1,12 @@
 //! What is read about a job, and what is asked of it.
 
 use super::{batch_job, core};
+use crate::cluster::delete;
 use crate::evidence::{AttemptFacts, Ruling, judge};
 use crate::jobs::{Job, Status, jobs, name_of_rank, stages};
 use crate::names::object_name;
 use api::jobset;
-use api::object::{self, Key, Target};
+use api::object::{self, Gvk, Key, Target};
 use api::sky::{
     Cluster, JobFile, Launch, Machine, MachinePhase, ManagedJob, ManagedTask, cluster_gvk, keys, launch_gvk,
     machine_gvk, managed_job_gvk,
@@ -31,7 +32,7 @@ pub(super) struct Own {
 pub struct Observed {
     pub(super) object: Arc<Value>,
     pub(super) job: ManagedJob,
-    /// What was submitted, or why it cannot be read; `None`: it is not in the view.
+    /// What was submitted, or why it cannot be read; `None`: it is not in the view, or the job has ended.
     pub(super) file: Option<Result<JobFile, String>>,
     pub(super) launches: Vec<Launch>,
     pub(super) clusters: Vec<Own>,
@@ -128,7 +129,9 @@ impl Observed {
         let job: ManagedJob = read(&object)?;
         let uid = object::uid(&object);
         let key = Key::new(object::meta(&object, "namespace"), &job.spec.submission);
-        let file = world.get(&core("ConfigMap"), &key).map(|map| {
+        // of a job that has ended only the clusters count
+        let map = (!job.status.state.has_ended()).then(|| world.get(&core("ConfigMap"), &key)).flatten();
+        let file = map.map(|map| {
             let text = map["data"]["job"].as_str().unwrap_or_default();
             serde_json::from_str(text)
                 .map_err(|error| format!("ConfigMap {} does not hold the tasks of a job: {error}", job.spec.submission))
@@ -143,6 +146,10 @@ impl Observed {
 
     pub(super) fn namespace(&self) -> &str {
         object::meta(&self.object, "namespace")
+    }
+
+    fn target(&self, gvk: Gvk, name: Option<&str>) -> Target {
+        Target { gvk, key: Key::new(self.namespace(), name.unwrap_or_default()) }
     }
 
     /// The cluster of this name, as users see it.
@@ -190,17 +197,14 @@ impl Observed {
         })
     }
 
-    fn is_of(object: &Value, index: usize) -> bool {
-        object::label(object, keys::TASK) == Some(&index.to_string())
-    }
-
     fn launches_of(&self, index: usize) -> impl Iterator<Item = &Launch> {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         self.launches.iter().filter(move |one| one.spec.managed.as_ref().is_some_and(|managed| managed.task == index))
     }
 
     fn clusters_of(&self, index: usize) -> impl Iterator<Item = &Own> {
-        self.clusters.iter().filter(move |own| Self::is_of(&own.object, index))
+        let index = index.to_string();
+        self.clusters.iter().filter(move |own| object::label(&own.object, keys::TASK) == Some(&index))
     }
 
     /// Whether launches or clusters of a task are left.
@@ -212,16 +216,14 @@ impl Observed {
     pub(super) fn removals(&self, index: usize, except: Option<&str>) -> Vec<Write> {
         let except = except.map(object_name);
         let launches = self.launches_of(index).filter(|launch| launch.metadata.deletion_timestamp.is_none());
-        let launches = launches.map(|launch| {
-            let name = launch.metadata.name.clone().unwrap_or_default();
-            (Target { gvk: launch_gvk(), key: Key::new(self.namespace(), &name) }, launch.metadata.uid.clone())
-        });
+        let launches = launches
+            .map(|launch| (self.target(launch_gvk(), launch.metadata.name.as_deref()), launch.metadata.uid.clone()));
         let clusters = self.clusters_of(index).filter(|own| {
             !object::is_terminating(&own.object) && Some(object::meta(&own.object, "name")) != except.as_deref()
         });
         let clusters = clusters.map(|own| (Target::of(&own.object), Some(object::uid(&own.object).to_owned())));
         // a launch whose cluster goes first would fail, and say so
-        launches.chain(clusters).map(|(target, uid)| delete(target, uid)).collect()
+        launches.chain(clusters).map(|(target, uid)| delete(target, uid, Propagation::Background)).collect()
     }
 
     /// Ends what of an attempt is left on a cluster that is kept: its processes, and the machines that are lost. Empty once all is gone.
@@ -233,9 +235,8 @@ impl Observed {
         }
         let lost = own.machines.iter().filter(|machine| machine.status.phase == MachinePhase::Lost);
         for machine in lost.filter(|machine| machine.metadata.deletion_timestamp.is_none()) {
-            let name = machine.metadata.name.clone().unwrap_or_default();
-            let target = Target { gvk: machine_gvk(), key: Key::new(self.namespace(), &name) };
-            writes.push(delete(target, machine.metadata.uid.clone()));
+            let target = self.target(machine_gvk(), machine.metadata.name.as_deref());
+            writes.push(delete(target, machine.metadata.uid.clone(), Propagation::Background));
         }
         writes
     }
@@ -256,8 +257,7 @@ impl Observed {
         let machines = self.cluster(&task.cluster).into_iter().flat_map(|own| own.machines.iter());
         machines
             .map(|machine| {
-                let name = machine.metadata.name.clone().unwrap_or_default();
-                let target = Target { gvk: machine_gvk(), key: Key::new(self.namespace(), &name) };
+                let target = self.target(machine_gvk(), machine.metadata.name.as_deref());
                 let body = json!({"metadata": {"annotations": {keys::REFRESH: "true"}}});
                 Op::Patch { target, subresource: None, body: PatchBody::Merge(body) }.into()
             })
@@ -281,8 +281,4 @@ impl Observed {
             "name": object::meta(&self.object, "name"), "uid": object::uid(&self.object), "controller": true,
         })
     }
-}
-
-fn delete(target: Target, uid: Option<String>) -> Write {
-    Op::Delete { target, propagation: Propagation::Background, uid, resource_version: None, grace_secs: None }.into()
 }

@@ -16,7 +16,7 @@ pub use pod::pod;
 
 use self::fit::{Size, size_asked};
 use crate::jobs::{NAME, RESOURCES};
-use crate::names::object_name;
+use crate::names::{object_name, place};
 use api::sky::{
     API_VERSION, Accelerators, Candidate, Launch, LaunchManaged, LaunchSpec, PodOptions, keys, managed_job_gvk,
 };
@@ -143,14 +143,10 @@ pub fn places(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Resul
 
 /// Puts the places of an attempt of a managed job into the order in which it tries them.
 fn in_order(candidates: &mut [Candidate], managed: &LaunchManaged) {
-    let is_at = |candidate: &Candidate, place: &str| {
-        let (provider, region) = place.split_once('/').unwrap_or((place, ""));
-        !place.is_empty() && candidate.provider == provider && candidate.region == region
-    };
-    // a stable sort
-    candidates.sort_by_key(|one| match one {
-        one if is_at(one, &managed.first_place) => 0,
-        one if is_at(one, &managed.last_place) => 2,
+    // the order of the others stays
+    candidates.sort_by_key(|one| match place(&[&one.provider, &one.region]) {
+        place if place == managed.first_place => 0,
+        place if place == managed.last_place => 2,
         _ => 1,
     });
 }
@@ -181,7 +177,7 @@ pub fn cluster_of(launch: &Launch, task: &Task, mut candidates: Vec<Candidate>, 
     let mut cluster = cluster(&launch.spec.cluster, task, candidates, &By { user, command });
     cluster["metadata"]["annotations"][keys::LAUNCH] = launch.metadata.uid.clone().into();
     if let Some(managed) = managed {
-        // it goes with its job, whoever deletes that
+        // if somebody deletes the job, the cluster is deleted, too
         cluster["metadata"]["labels"] = json!({keys::MANAGED_JOB: managed.job, keys::TASK: managed.task.to_string()});
         cluster["metadata"]["ownerReferences"] = json!([{
             "apiVersion": API_VERSION, "kind": managed_job_gvk().kind, "name": managed.job, "uid": managed.uid,
