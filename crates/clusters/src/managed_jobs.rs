@@ -1,7 +1,7 @@
-//! Managed jobs through the API: submits them, and finds them.
+//! Submits managed jobs through the API.
 
 use crate::Sky;
-use api::sky::{JobFile, ManagedJob, ManagedJobSpec, keys};
+use api::sky::{JobFile, ManagedJobSpec, keys};
 use client::ClientError;
 use futures::{StreamExt, TryStreamExt};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -23,7 +23,7 @@ pub enum SubmitError {
     Json(#[from] serde_json::Error),
     /// The ConfigMap with the numbers of jobs was changed by hand.
     #[error(
-        "ConfigMap {NUMBERS} holds {0:?} under the key `next`, which is no number of a job: delete it, and it is made anew"
+        "the key `next` of ConfigMap {NUMBERS} is {0:?}, not the number of a job; to reset the numbers, delete the ConfigMap"
     )]
     Numbers(String),
 }
@@ -86,7 +86,7 @@ impl Sky {
             self.secrets().patch(secret, &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
         let (jobs, mut ids) = (self.managed_jobs(), Vec::new());
-        // numbers that were used although nobody reserved them are passed over
+        // a number may be in use although nobody reserved it; another one is reserved then
         while let missing @ 1.. = count.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX)) {
             let first = self.reserve(missing).await?;
             let made = (first..first.saturating_add(missing)).map(|id| {
@@ -105,17 +105,4 @@ impl Sky {
         }
         Ok(ids)
     }
-
-    /// The managed job of this number.
-    ///
-    /// # Errors
-    /// The API does not answer.
-    pub async fn managed_job(&self, id: u32) -> Result<Option<ManagedJob>, ClientError> {
-        let found = self.managed_jobs().get_opt(&managed::job::submitted::name_of(id)).await?;
-        Ok(found.as_ref().and_then(read))
-    }
-}
-
-fn read(object: &DynamicObject) -> Option<ManagedJob> {
-    serde_json::from_value(serde_json::to_value(object).ok()?).ok()
 }

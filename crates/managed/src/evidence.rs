@@ -21,7 +21,7 @@ const SPOT_SECS: i64 = 5;
 pub struct AttemptFacts<'a> {
     /// The Launch of the attempt, if it is there.
     pub launch: Option<&'a Launch>,
-    /// The Cluster of the attempt, as the API has it and as it was read.
+    /// The Cluster of the attempt: its JSON, and the same as a typed value.
     pub cluster: Option<(&'a Value, &'a Cluster)>,
     /// The Machines of the Cluster.
     pub machines: &'a [&'a Machine],
@@ -29,7 +29,7 @@ pub struct AttemptFacts<'a> {
     pub job: Option<&'a Job>,
     /// Exit codes of the job's ranks, where agents have reported them.
     pub exits: &'a [Option<i64>],
-    /// The first pod of which an agent reports that it was ended with its supervisor or its node, in the agent's words.
+    /// An agent's message about a pod that was killed with its supervisor or its node; of several pods, the first one's.
     pub interrupted: Option<&'a str>,
     /// The first node that does not report, as users know its machine.
     pub silent: Option<&'a str>,

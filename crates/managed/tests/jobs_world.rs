@@ -11,20 +11,33 @@
     reason = "a test that panics fails, as it should"
 )]
 
+#[path = "world/bugs.rs"]
+mod bugs;
+#[path = "world/chance.rs"]
+mod chance;
 #[path = "world/cloud.rs"]
 mod cloud;
 #[path = "world/control.rs"]
 mod control;
 #[path = "world/jobs.rs"]
 mod jobs;
+#[path = "world/judge.rs"]
+mod judge;
+#[path = "world/sum.rs"]
+mod sum;
 
-use jobs::{Bug, Sim, Sum};
+use bugs::Bug;
+use jobs::Sim;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use sum::Sum;
 
 #[expect(clippy::disallowed_methods, reason = "a test has no other arguments")]
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
+
+/// Seeds that have found a fault: a task that lost its machines before its code ran was called STARTING again.
+const KEPT: [u64; 1] = [19];
 
 /// Runs a seed to its end.
 fn run(seed: u64, bug: Bug) -> Result<Sum, String> {
@@ -48,9 +61,11 @@ fn jobs_recover_on_evidence_and_leave_nothing() {
         }
         Ok(sum)
     };
+    let kept = KEPT.into_iter().filter(|_| from == 1);
+    let all: Vec<u64> = kept.chain(from..from + seeds).collect();
     let mut sum = Sum::default();
     std::thread::scope(|scope| {
-        let half = |which: u64| (from..from + seeds).filter(|seed| seed % 2 == which).collect();
+        let half = |which: u64| all.iter().copied().filter(|seed| seed % 2 == which).collect();
         let threads = [0, 1].map(|which| scope.spawn(move || work(half(which))));
         for thread in threads {
             let done: Result<Sum, String> = thread.join().expect("a thread");
@@ -70,7 +85,7 @@ fn planted_bugs_are_found() {
     let count = usize::try_from(number("JOBS_BUGS", 3)).unwrap_or(usize::MAX);
     for bug in Bug::ALL.into_iter().take(count) {
         let found = (1..60).find_map(|seed| Some((seed, run(seed, bug).err()?)));
-        let (seed, why) = found.unwrap_or_else(|| panic!("{bug:?} harms nobody"));
+        let (seed, why) = found.unwrap_or_else(|| panic!("no seed fails with {bug:?}"));
         println!("{bug:?}: seed {seed}: {}", why.lines().next().unwrap_or_default());
     }
 }

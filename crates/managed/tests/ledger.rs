@@ -2,8 +2,12 @@
 //! write and every call. `TRAINYARD_LEDGER_SEEDS` says how many seeds run (default 300: seconds).
 //! Another test kills it behind each write and each call of a life of a cluster, one by one; one life for 300 seeds.
 
+#[path = "world/chance.rs"]
+mod chance;
+
 use api::object::{self, Key, Target};
 use api::sky::{API_VERSION, ClusterPhase, Machine, cluster_gvk, keys, machine_gvk};
+use chance::Chance;
 use managed::cluster::ClusterController;
 use managed::jobs::Submission;
 use managed::machine::{Answer, Call, Step, answered, node_name, orphans, status_patch, step, token};
@@ -29,28 +33,6 @@ enum Bug {
     ClusterForgets,
     /// A machine that is not listed is said to have ended.
     AbsenceIsLoss,
-}
-
-/// Chance, by SplitMix64.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// True in so many of a hundred.
-    fn percent(&mut self, of_hundred: u64) -> bool {
-        self.below(100) < of_hundred
-    }
 }
 
 /// A machine of the provider.

@@ -85,7 +85,7 @@ pub struct LaunchSpec {
     pub command: String,
 }
 
-/// What a launch is told of the managed job whose attempt it is.
+/// What a launch needs to know of its managed job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -219,7 +219,7 @@ impl<R: Reach> Keeper<R> {
         }
     }
 
-    /// Copies the program, unless the machine has it. `adopts`: a copy in the machine's image may be used.
+    /// Copies the program to the machine, unless it is there. With `adopts`, a copy in the machine's image is enough.
     pub async fn upload(&self, line: &R::Line, record: &R::Record, said: &Said, adopts: bool) -> Result<(), Fault> {
         let (sha256, size) = self.program.digest().await?;
         if first(said, "sha256") == sha256 {

@@ -92,7 +92,9 @@ impl Observed {
         let mut turn = Turn::of(task);
         let next = &mut turn.task;
         next.attempt = task.attempt.saturating_add(1);
-        next.state = if task.started_at.is_empty() { State::Starting } else { State::Recovering };
+        // machines may be lost before its code ever ran
+        let is_again = task.state == State::Recovering || !task.started_at.is_empty();
+        next.state = if is_again { State::Recovering } else { State::Starting };
         if kept.is_none() {
             let base = [self.job.spec.name.as_str(), asked.name.as_str(), "job"];
             let base = base.into_iter().find(|name| !name.is_empty()).unwrap_or_default();

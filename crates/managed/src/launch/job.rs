@@ -65,7 +65,7 @@ impl<'a> Job<'a> {
         Ok(Self { submission, cluster, setup: script })
     }
 
-    /// Makes it the job of a launch: with the launch's uid, the variables of its Secret, and what it is told of its managed job.
+    /// Makes it the job of a launch: adds the launch's uid, the Secret with its variables, and its managed job.
     pub fn of(mut self, launch: &Launch) -> Self {
         self.submission.secret.clone_from(&launch.spec.secret);
         self.submission.launch = launch.metadata.uid.clone().unwrap_or_default();

@@ -1,35 +1,16 @@
-//! The cloud: zones with machines that it takes away, answers that it loses, lists that lag, and times at which nobody reaches it.
+//! The simulated cloud. It takes machines away, loses answers, shows outdated lists, and cannot be reached for some time.
 
+use crate::chance::Chance;
 use api::sky::Candidate;
 use jiff::Timestamp;
 use managed::machine::{Answer, Call};
 use managed::provider::{Failure, Fate, Found, Handle, Request, Seen, State};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Chance, by SplitMix64.
-pub struct Chance(pub u64);
-
 impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
     /// Whole seconds between two bounds.
     pub fn secs(&mut self, from: i64, to: i64) -> i64 {
         from + i64::try_from(self.below(u64::try_from(to - from).unwrap_or(1))).unwrap_or(0)
-    }
-
-    /// True in so many of a hundred.
-    pub fn percent(&mut self, of_hundred: u64) -> bool {
-        self.below(100) < of_hundred
     }
 }
 

@@ -1,7 +1,8 @@
 //! The control plane: its controllers look at objects and act, until it is killed.
 
+use crate::bugs::Bug;
 use crate::cloud::{ZONES, zone_of};
-use crate::jobs::{Bug, Sim};
+use crate::jobs::{Sim, read};
 use api::object::{self, Gvk, Key, Target};
 use api::sky::{
     Candidate, Cluster, Launch, LaunchPhase, LaunchStatus, Machine, cluster_gvk, keys, launch_gvk, machine_gvk,
@@ -19,10 +20,6 @@ use managed::provider::{Found, Seen};
 use placement::Catalogue;
 use reconcile::{Decision, Next, Op, PatchBody, Propagation, Reconciler, World, Write};
 use serde_json::{Value, json};
-
-fn read<T: serde::de::DeserializeOwned>(object: &Value) -> T {
-    serde_json::from_value(object.clone()).expect("an object of its kind")
-}
 
 fn write_status(target: &Target, body: Value) -> Decision {
     let op = Op::Patch { target: target.clone(), subresource: Some("status"), body: PatchBody::Merge(body) };

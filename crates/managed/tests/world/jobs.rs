@@ -1,20 +1,21 @@
-//! The jobs, their users and their processes; and what must always hold. It is long because all of it shares one state.
+//! The jobs, their users and their processes.
 
-use crate::cloud::{Chance, Cloud, ZONES};
+use crate::bugs::Bug;
+use crate::chance::Chance;
+use crate::cloud::{Cloud, ZONES};
 use crate::control::sets;
+use crate::sum::Sum;
 use api::object::{self, Gvk, Key, Target};
 use api::sky::{
-    API_VERSION, Ground, JobStrategy, Machine, MachinePhase, ManagedJob, ManagedState as State, cluster_gvk, keys,
-    machine_gvk, managed_job_gvk,
+    API_VERSION, JobStrategy, Machine, MachinePhase, ManagedJob, cluster_gvk, keys, machine_gvk, managed_job_gvk,
 };
 use jiff::Timestamp;
 use managed::job_turns::JobTurns;
 use managed::machine::token;
 use reconcile::testing::Model;
-use reconcile::{Decision, Op, Propagation, World};
+use reconcile::{Propagation, World};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 
 /// Jobs of a seed.
 const JOBS: u32 = 5;
@@ -22,160 +23,47 @@ const JOBS: u32 = 5;
 const FAULTS: i64 = 2 * 86_400;
 /// Seconds in which all must end after that.
 const REST: i64 = 86_400;
-/// Seconds for which a machine may outlive its job.
-const OUTLIVES: i64 = 600;
 /// A task of so many seconds of work is checkpointed as often.
 const CHECKPOINT: i64 = 600;
 /// How long a controller of SkyPilot does not see a job before it makes it again: five probes, 15 s apart, at least 60 s.
 const BLIND: i64 = 75;
 
-/// What is done wrong on purpose: each must fail a seed, or the seeds prove nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    None,
-    /// A machine that is not listed is said to have ended.
-    AbsenceIsLoss,
-    /// A machine that does not answer is said to have ended.
-    SilenceIsLoss,
-    /// The next attempt is always on the cluster of the last one.
-    AlwaysKept,
-    /// An attempt is submitted once more when nobody knows whether it was.
-    SubmittedTwice,
-    /// The next attempt begins while the cluster of the last one is there.
-    NotFenced,
-    /// Processes on machines that are left go on beside the next attempt.
-    NotEnded,
-    /// A cluster goes by itself once all its machines are lost.
-    ClusterEndsItself,
-    /// Clusters of jobs that have ended stay.
-    NothingRemoved,
-    /// A cancelled job is made again if its machines are lost meanwhile.
-    CancelForgotten,
-    /// Code that failed is believed at once.
-    FailureBelieved,
-    /// Restarts are not counted.
-    RestartsUncounted,
-    /// A job whose launch found no room is not tried again.
-    NeverAgain,
-}
-
-impl Bug {
-    pub const ALL: [Self; 12] = [
-        Self::AbsenceIsLoss,
-        Self::SilenceIsLoss,
-        Self::NotFenced,
-        Self::AlwaysKept,
-        Self::SubmittedTwice,
-        Self::NotEnded,
-        Self::ClusterEndsItself,
-        Self::NothingRemoved,
-        Self::CancelForgotten,
-        Self::FailureBelieved,
-        Self::RestartsUncounted,
-        Self::NeverAgain,
-    ];
-}
-
-/// What happened in all seeds.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sum {
-    pub seeds: u64,
-    pub jobs: u64,
-    pub succeeded: u64,
-    pub failed: u64,
-    pub cancelled: u64,
-    pub recoveries: u64,
-    /// Recoveries in which some machines stayed.
-    pub replaced: u64,
-    /// Running jobs that SkyPilot's rule would have made again because their zone was not reached.
-    pub blind: u64,
-    pub kills: u64,
-    pub world_secs: i64,
-    pub machine_secs: i64,
-    /// Seconds of work that counted.
-    pub work_secs: i64,
-    pub writes: u64,
-}
-
-impl Sum {
-    pub fn add(&mut self, other: &Self) {
-        self.seeds += other.seeds;
-        self.jobs += other.jobs;
-        self.succeeded += other.succeeded;
-        self.failed += other.failed;
-        self.cancelled += other.cancelled;
-        self.recoveries += other.recoveries;
-        self.replaced += other.replaced;
-        self.blind += other.blind;
-        self.kills += other.kills;
-        self.world_secs += other.world_secs;
-        self.machine_secs += other.machine_secs;
-        self.work_secs += other.work_secs;
-        self.writes += other.writes;
-    }
-}
-
-impl fmt::Display for Sum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let years = |secs: i64| secs as f64 / 86_400.0 / 365.0;
-        write!(
-            f,
-            "{} seeds: {} jobs ({} succeeded, {} failed, {} cancelled), {} recoveries on evidence ({} kept machines), \
-             0 of healthy jobs; the rule of 60 s and 5 probes would have made {} healthy jobs again; {} kills, {} writes, \
-             {:.2} cluster-years, {:.2} machine-years, goodput {:.0} %",
-            self.seeds,
-            self.jobs,
-            self.succeeded,
-            self.failed,
-            self.cancelled,
-            self.recoveries,
-            self.replaced,
-            self.blind,
-            self.kills,
-            self.writes,
-            years(self.world_secs),
-            years(self.machine_secs),
-            self.work_secs as f64 * 100.0 / self.machine_secs.max(1) as f64
-        )
-    }
-}
-
 /// What a user asked for.
-struct Asked {
+pub struct Asked {
     /// Seconds of work.
-    work: i64,
-    nodes: usize,
-    strategy: JobStrategy,
+    pub work: i64,
+    pub nodes: usize,
+    pub strategy: JobStrategy,
     /// Its code fails by itself at these seconds of work, with this exit code.
-    fails: Vec<(i64, i64)>,
-    max_restarts: u32,
-    codes: Vec<i64>,
-    submitted: Timestamp,
-    cancel: Option<Timestamp>,
-    down: Option<Timestamp>,
+    pub fails: Vec<(i64, i64)>,
+    pub max_restarts: u32,
+    pub codes: Vec<i64>,
+    pub submitted: Timestamp,
+    pub cancel: Option<Timestamp>,
+    pub down: Option<Timestamp>,
     /// When a user removed its cluster.
-    downed: BTreeSet<String>,
+    pub downed: BTreeSet<String>,
 }
 
 /// The processes of an attempt.
 #[derive(Clone, Debug)]
-struct Run {
-    job: u32,
-    set: String,
-    cluster: String,
-    attempt: u32,
-    tokens: Vec<String>,
-    zone: usize,
-    began: Timestamp,
+pub struct Run {
+    pub job: u32,
+    pub set: String,
+    pub cluster: String,
+    pub attempt: u32,
+    pub tokens: Vec<String>,
+    pub zone: usize,
+    pub began: Timestamp,
     /// Seconds of work when it began.
-    from: i64,
+    pub from: i64,
     /// When its processes end by a signal.
-    stops: Option<Timestamp>,
+    pub stops: Option<Timestamp>,
     /// How it ended by itself: an exit code, and when.
-    exited: Option<(Timestamp, i64)>,
+    pub exited: Option<(Timestamp, i64)>,
     /// When the processes of the machines that are left fail, because others are lost.
-    breaks: Option<Timestamp>,
-    is_over: bool,
+    pub breaks: Option<Timestamp>,
+    pub is_over: bool,
 }
 
 pub struct Sim {
@@ -193,28 +81,28 @@ pub struct Sim {
     pub is_deadly: bool,
     pub bug: Bug,
     pub sum: Sum,
-    jobs: BTreeMap<u32, Asked>,
-    runs: Vec<Run>,
+    pub jobs: BTreeMap<u32, Asked>,
+    pub runs: Vec<Run>,
     /// Work that a checkpoint holds.
-    done: BTreeMap<u32, i64>,
+    pub done: BTreeMap<u32, i64>,
     /// Failures that happened, by job.
-    failed: BTreeMap<u32, usize>,
-    last: BTreeMap<u32, ManagedJob>,
-    ended: BTreeMap<u32, Timestamp>,
+    pub failed: BTreeMap<u32, usize>,
+    pub last: BTreeMap<u32, ManagedJob>,
+    pub ended: BTreeMap<u32, Timestamp>,
     /// When a zone was last dark.
-    dark_until: Timestamp,
-    start: Timestamp,
+    pub dark_until: Timestamp,
+    pub start: Timestamp,
 }
 
-fn later(at: Timestamp, secs: i64) -> Timestamp {
+pub fn later(at: Timestamp, secs: i64) -> Timestamp {
     api::time::later_secs(at, secs)
 }
 
-fn read<T: serde::de::DeserializeOwned>(object: &Value) -> T {
+pub fn read<T: serde::de::DeserializeOwned>(object: &Value) -> T {
     serde_json::from_value(object.clone()).expect("an object of its kind")
 }
 
-fn job_target(id: u32) -> Target {
+pub fn job_target(id: u32) -> Target {
     Target { gvk: managed_job_gvk(), key: Key::new("default", &format!("job-{id}")) }
 }
 
@@ -430,7 +318,7 @@ impl Sim {
     }
 
     /// Whether processes of a run exist.
-    fn is_live(&self, run: &Run) -> bool {
+    pub fn is_live(&self, run: &Run) -> bool {
         let now = self.model.now;
         let has_stopped = run.stops.is_some_and(|at| at <= now) || run.exited.is_some_and(|(at, _)| at <= now);
         !run.is_over && !has_stopped && run.tokens.iter().any(|token| self.cloud.machine(token).is_some())
@@ -683,249 +571,6 @@ impl Sim {
             || self.model.list(&api::sky::launch_gvk(), None).iter().any(|one| its(one))
     }
 
-    /// Bugs that change what a decision does.
-    pub fn planted(&mut self, target: &Target, decision: &mut Decision) {
-        let is_job = target.gvk == managed_job_gvk();
-        let deletes = |op: &Op, kind: &str| matches!(op, Op::Delete { target, .. } if target.gvk.kind == kind);
-        match self.bug {
-            Bug::NotEnded if is_job => {
-                decision.writes.retain(|write| !matches!(write.op, Op::Update { .. }));
-            }
-            Bug::NothingRemoved if is_job => {
-                let has_ended = self
-                    .last
-                    .values()
-                    .any(|job| job_target(job.spec.id) == *target && job.status.state == State::Succeeded);
-                if has_ended {
-                    decision.writes.retain(|write| !deletes(&write.op, "Cluster"));
-                }
-            }
-            Bug::AlwaysKept if is_job => {
-                if let Some(reconcile::StatusWrite::Merge(body)) = &mut decision.status {
-                    for task in body["status"]["tasks"].as_array_mut().into_iter().flatten() {
-                        if task["state"] == "RECOVERING" {
-                            task["isKept"] = true.into();
-                        }
-                    }
-                }
-            }
-            Bug::RestartsUncounted if is_job => strip(decision, "restarts"),
-            Bug::CancelForgotten if is_job => {
-                let key = target.key.clone();
-                if self.model.get(&managed_job_gvk(), &key).is_some_and(|one| one["status"]["state"] == "RECOVERING") {
-                    self.model.change(&managed_job_gvk(), &key, |one| one["spec"]["cancel"] = false.into());
-                }
-            }
-            Bug::FailureBelieved if is_job => {
-                // the providers are not asked
-                let asked = decision
-                    .writes
-                    .iter()
-                    .any(|write| matches!(&write.op, Op::Patch { target, .. } if target.gvk == machine_gvk()));
-                if asked {
-                    decision.writes.clear();
-                }
-            }
-            Bug::ClusterEndsItself if target.gvk == cluster_gvk() => {
-                let lost = self.model.get(&cluster_gvk(), &target.key).is_some_and(|cluster| {
-                    let machines = self.model.owned_by(&machine_gvk(), object::uid(&cluster));
-                    !machines.is_empty() && machines.iter().all(|one| one["status"]["phase"] == "Lost")
-                });
-                if lost {
-                    self.model.delete(target, Propagation::Background, None);
-                }
-            }
-            Bug::NotFenced if is_job => {
-                // its clusters look as if they were gone
-                let creates = |cluster: &std::sync::Arc<Value>| {
-                    object::label(cluster, keys::MANAGED_JOB) == Some(&target.key.name)
-                };
-                for cluster in self.model.list(&cluster_gvk(), None).into_iter().filter(creates) {
-                    if object::is_terminating(&cluster) {
-                        self.model.change(&cluster_gvk(), &Key::of(&cluster), |one| {
-                            one["metadata"]["ownerReferences"] = json!([]);
-                            one["metadata"]["labels"] = json!({});
-                        });
-                    }
-                }
-            }
-            Bug::NeverAgain if is_job => {
-                if let Some(reconcile::StatusWrite::Merge(body)) = &mut decision.status {
-                    for task in body["status"]["tasks"].as_array_mut().into_iter().flatten() {
-                        if task.get("notBefore").is_some() {
-                            task["notBefore"] = "2099-01-01T00:00:00Z".into();
-                        }
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// What must hold of a job whenever it changes.
-    fn judge(&mut self, id: u32) -> Result<(), String> {
-        let now: ManagedJob = read(&self.model.get(&managed_job_gvk(), &job_target(id).key).expect("a job"));
-        let before = self.last.insert(id, now.clone());
-        let Some(task) = now.status.tasks.first() else { return Ok(()) };
-        let was = before.as_ref().and_then(|job| job.status.tasks.first());
-        let old = was.map_or(State::Pending, |task| task.state);
-        if old.has_ended() && task.state != old {
-            return Err(format!("job {id} was {} and is {}", old.as_str(), task.state.as_str()));
-        }
-        if !crate::jobs::is_recorded(old, task.state) {
-            return Err(format!("job {id} went from {} to {}", old.as_str(), task.state.as_str()));
-        }
-        let was_told = |number: u32| was.and_then(|task| task.attempts.iter().find(|one| one.number == number));
-        for attempt in task.attempts.iter().filter(|one| !one.ended_at.is_empty()) {
-            if was_told(attempt.number).is_none_or(|before| before.ended_at.is_empty()) {
-                self.judge_ground(id, attempt)?;
-            }
-        }
-        if was.is_some_and(|was| {
-            task.recoveries < was.recoveries || task.restarts < was.restarts || task.attempt < was.attempt
-        }) {
-            return Err(format!("job {id} forgets: {task:?}"));
-        }
-        let counted = task.restarts > self.jobs[&id].max_restarts;
-        let endless = self.failed.get(&id).is_some_and(|failed| *failed > 40);
-        if counted || endless || self.has_unpaid_restart(id, task) {
-            return Err(format!("job {id} was started again {} times after its code failed: {task:?}", task.restarts));
-        }
-        if task.state.has_ended() && !old.has_ended() {
-            self.ended.insert(id, self.model.now);
-            self.judge_end(id, task)?;
-            self.sum.recoveries += u64::from(task.recoveries);
-            match task.state {
-                State::Succeeded => {
-                    self.sum.succeeded += 1;
-                    self.sum.work_secs += self.jobs[&id].work * i64::try_from(self.jobs[&id].nodes).unwrap_or(1);
-                }
-                State::Cancelled => self.sum.cancelled += 1,
-                _ => self.sum.failed += 1,
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether it goes on after a failure for which nothing was counted.
-    fn has_unpaid_restart(&self, id: u32, task: &api::sky::ManagedTask) -> bool {
-        let asked = &self.jobs[&id];
-        let seen = self.failed.get(&id).copied().unwrap_or(0);
-        let counted = asked.fails.iter().take(seen).filter(|(_, code)| !asked.codes.contains(code)).count();
-        // the last one may not have been judged yet, and a lost machine may explain any of them
-        let explained =
-            task.attempts.iter().filter(|one| matches!(one.ground, Ground::MachinesLost | Ground::Asked)).count();
-        let open = 1;
-        !task.state.has_ended() && counted > usize::try_from(task.restarts).unwrap_or(0) + explained + open
-    }
-
-    /// Whether the ground of an attempt's end is true.
-    fn judge_ground(&mut self, id: u32, attempt: &api::sky::JobAttempt) -> Result<(), String> {
-        let run = self.runs.iter().find(|run| run.job == id && run.attempt == attempt.number);
-        let wrong = |what: &str| Err(format!("job {id}, attempt {}: {what}: {}", attempt.number, attempt.evidence));
-        let asked = &self.jobs[&id];
-        match attempt.ground {
-            Ground::MachinesLost => {
-                // one that was replaced already has its name again
-                let is_taken = match run.filter(|run| !run.tokens.is_empty()) {
-                    Some(run) => run.tokens.iter().any(|token| self.cloud.taken.contains_key(token)),
-                    None => {
-                        let name = attempt.evidence.split_whitespace().nth(6).unwrap_or_default().trim_end_matches(':');
-                        self.cloud.taken.values().any(|taken| taken.node == name)
-                    }
-                };
-                if !is_taken {
-                    return wrong("its machine is well");
-                }
-                if run.is_some_and(|run| {
-                    !run.tokens.is_empty() && run.tokens.iter().any(|token| self.cloud.machine(token).is_some())
-                }) {
-                    self.sum.replaced += 1;
-                }
-                Ok(())
-            }
-            Ground::Exited => match run.and_then(|run| run.exited) {
-                None => wrong("its processes have not exited"),
-                Some((_, 143)) => {
-                    let machines = self.model.all("Machine");
-                    let its = machines
-                        .iter()
-                        .filter(|one| one["spec"]["cluster"] == managed::names::object_name(&attempt.cluster));
-                    let states: Vec<String> = its
-                        .map(|one| {
-                            let is_there = self.cloud.machine(object::uid(one)).is_some();
-                            format!("{} there={is_there} {}", object::meta(one, "name"), one["status"])
-                        })
-                        .collect();
-                    wrong(&format!("its machine was lost, and its code is blamed: {} {run:?}", states.join("; ")))
-                }
-                Some(_) => Ok(()),
-            },
-            Ground::Asked => {
-                let is_asked = asked.cancel.is_some_and(|at| at <= self.model.now)
-                    || asked.downed.contains(&managed::names::object_name(&attempt.cluster));
-                if is_asked { Ok(()) } else { wrong("nobody asked for its end") }
-            }
-            Ground::NoCapacity | Ground::None => Ok(()),
-            Ground::Interrupted => wrong("no supervisor was killed"),
-            Ground::Refused => wrong("nothing was refused"),
-        }
-    }
-
-    /// Whether a job ended as it had to.
-    fn judge_end(&self, id: u32, task: &api::sky::ManagedTask) -> Result<(), String> {
-        let asked = &self.jobs[&id];
-        let cancels = asked.cancel.is_some_and(|at| at <= self.model.now);
-        let well = match task.state {
-            State::Succeeded => self.done.get(&id) == Some(&asked.work),
-            State::Cancelled => cancels,
-            State::Failed => {
-                let seen = self.failed.get(&id).copied().unwrap_or(0);
-                seen > 0 && !asked.fails.get(seen - 1).is_some_and(|(_, code)| asked.codes.contains(code))
-            }
-            _ => false,
-        };
-        if well { Ok(()) } else { Err(format!("job {id} ended as {}: {task:?}", task.state.as_str())) }
-    }
-
-    /// No two attempts of a task at a time.
-    fn judge_runs(&self) -> Result<(), String> {
-        for id in self.jobs.keys() {
-            let live: Vec<&Run> = self.runs.iter().filter(|run| run.job == *id && self.is_live(run)).collect();
-            if live.len() > 1 {
-                let names: Vec<&str> = live.iter().map(|run| run.set.as_str()).collect();
-                return Err(format!("job {id} runs twice: {}", names.join(" and ")));
-            }
-            let late = self.ended.get(id).is_some_and(|ended| live.iter().any(|run| run.began > *ended));
-            if late {
-                return Err(format!("job {id} runs after its end"));
-            }
-        }
-        Ok(())
-    }
-
-    /// No machine outlives its job for long, unless nobody reaches it.
-    fn outlived(&self) -> Result<(), String> {
-        let now = self.model.now;
-        for (id, ended) in &self.ended {
-            let until = later((*ended).max(self.dark_until), OUTLIVES);
-            let name = format!("train-{id}-0-");
-            let machines = self.model.all("Machine");
-            let left = machines.iter().find(|machine| object::meta(machine, "name").starts_with(&name));
-            if let Some(machine) = left.filter(|_| now > until) {
-                let made = self.cloud.machine(object::uid(machine));
-                let status = &machine["status"];
-                let what = format!("{made:?} {status} ending={} since {ended}", object::is_terminating(machine));
-                return Err(format!(
-                    "machine {} outlives job {id}: {what}; {}",
-                    object::meta(machine, "name"),
-                    self.left()
-                ));
-            }
-        }
-        Ok(())
-    }
-
     fn is_over(&self) -> bool {
         self.ended.len() == self.jobs.len()
             && self.model.all("Cluster").is_empty()
@@ -936,7 +581,7 @@ impl Sim {
     }
 
     /// What is there at the end, in a few words.
-    fn left(&self) -> String {
+    pub fn left(&self) -> String {
         let jobs: Vec<String> = self
             .last
             .values()
@@ -956,29 +601,4 @@ impl Sim {
             jobs.join("\n")
         )
     }
-}
-
-fn strip(decision: &mut Decision, name: &str) {
-    if let Some(reconcile::StatusWrite::Merge(body)) = &mut decision.status {
-        for task in body["status"]["tasks"].as_array_mut().into_iter().flatten() {
-            task.as_object_mut().map(|task| task.remove(name));
-        }
-    }
-}
-
-/// Whether the recorded graph of states has a way from one to the other in one decision.
-pub fn is_recorded(from: State, to: State) -> bool {
-    use State::{Cancelled, Cancelling, Failed, Pending, Recovering, Running, Starting, Succeeded};
-    from == to
-        || match from {
-            Pending => matches!(to, Starting | Recovering | Cancelling | Cancelled | Succeeded) || to.is_failed(),
-            Starting | Recovering => {
-                matches!(to, Pending | Running | Recovering | Cancelling | Cancelled | Succeeded) || to.is_failed()
-            }
-            Running => {
-                matches!(to, Recovering | Pending | Cancelling | Cancelled | Succeeded | Failed) || to.is_failed()
-            }
-            Cancelling => to == Cancelled,
-            _ => false,
-        }
 }

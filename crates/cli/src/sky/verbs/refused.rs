@@ -117,7 +117,7 @@ mod tests {
             ("check -w team", "`sky check --workspace`"),
             ("check -v", "`sky check --verbose` is not there: credentials"),
             ("gpus list -v", "`sky gpus list --verbose` is not there: what there is"),
-            ("jobs cancel -p warm", "`sky jobs cancel --pool` is not there: pools"),
+            ("jobs cancel -p warm", "`sky jobs cancel --pool` is not there: there are no pools"),
             ("jobs cancel 3 --task 1", "`sky jobs cancel --task` is not there: the tasks"),
         ] {
             let told = option(&call(words)).unwrap_or_default();

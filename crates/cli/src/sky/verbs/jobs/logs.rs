@@ -1,16 +1,16 @@
 //! `jobs logs`: the output of a managed job over all its attempts, and its history.
 
 use super::super::{Done, NOT_FOUND, say};
-use crate::sky::clusters::{self, SHOW, Sky, user};
+use super::{Job, all, files, read};
+use crate::sky::clusters::{self, SHOW, Sky};
 use crate::sky::submit::{Trouble, value_error};
 use crate::sky::words::as_typed;
 use ::clusters::managed_output::{ManagedLine, ManagedOutput, ReadError};
 use ::clusters::output::DownloadError;
 use ::sky::commands::Call;
 use api::foreign::visible_line;
-use api::sky::{Ground, JobAttempt, JobFile, ManagedJob, ManagedState};
+use api::sky::{Ground, JobAttempt, ManagedJob, ManagedState};
 use client::ClientError;
-use kube::api::{DynamicObject, ListParams};
 use std::convert::Infallible;
 use std::path::PathBuf;
 
@@ -24,33 +24,34 @@ pub(in crate::sky::verbs) async fn logs(call: &Call) -> Done {
         return Err(value_error("Cannot specify both --controller and --sync-down.").into());
     }
     let sky = clusters::connect().await?;
-    let all = managed_jobs(&sky).await?;
-    let chosen = match (call.value("job_id"), name) {
-        (Some(_), _) => all.into_iter().find(|job| Some(job.spec.id) == id),
-        (None, Some(name)) => latest(all, |job| job.spec.name == name),
-        (None, None) => latest(all, |job| job.spec.user.is_empty() || job.spec.user == user()),
+    let is_meant = |job: &Job| match (call.value("job_id"), name) {
+        (Some(_), _) => Some(job.id()) == id,
+        (None, Some(name)) => job.job.spec.name == name,
+        (None, None) => job.is_mine(),
     };
-    let Some(job) = chosen else {
+    // the newest comes first
+    let Some(chosen) = all(&sky).await?.into_iter().find(is_meant) else {
         eprintln!("{}", as_typed(&missing(call)));
         return Ok(NOT_FOUND);
     };
     let task = match call.value("task") {
         None => None,
-        Some(text) => match task(&sky, &job, text).await? {
+        Some(text) => match task(&sky, &chosen, text).await? {
             Some(task) => Some(task),
             None => {
-                let id = job.spec.id;
+                let id = chosen.id();
                 eprintln!("Task '{}' not found in managed job {id}.", visible_line(text));
                 return Ok(NOT_FOUND);
             }
         },
     };
+    let Job { object, job, .. } = chosen;
     if call.is_set("controller") {
         history(&job, task).iter().for_each(|line| clusters::say(line));
         return Ok(state(&job, task).exit_code());
     }
     let output = ManagedOutput {
-        job: job.metadata.name.clone().unwrap_or_default(),
+        job: object,
         task,
         follow: call.is_set("follow") && !call.is_set("sync_down"),
         tail: call.value("tail").and_then(|tail| tail.parse().ok()).filter(|tail| *tail > 0),
@@ -71,28 +72,14 @@ fn missing(call: &Call) -> String {
     format!("{what}. `sky jobs queue -a -u` lists all jobs.")
 }
 
-async fn managed_jobs(sky: &Sky) -> Result<Vec<ManagedJob>, ClientError> {
-    let listed = sky.managed_jobs().list(&ListParams::default()).await?;
-    Ok(listed.iter().filter_map(typed).collect())
-}
-
-fn typed(object: &DynamicObject) -> Option<ManagedJob> {
-    serde_json::from_value(serde_json::to_value(object).ok()?).ok()
-}
-
-fn latest(all: Vec<ManagedJob>, is_meant: impl Fn(&ManagedJob) -> bool) -> Option<ManagedJob> {
-    all.into_iter().filter(is_meant).max_by_key(|job| job.spec.id)
-}
-
 /// The task of a number or a name.
-async fn task(sky: &Sky, job: &ManagedJob, text: &str) -> Result<Option<u32>, Trouble> {
-    let known = job.status.tasks.len();
+async fn task(sky: &Sky, job: &Job, text: &str) -> Result<Option<u32>, ClientError> {
+    let known = job.job.status.tasks.len();
     if let Ok(number) = text.parse::<u32>() {
         return Ok(Some(number).filter(|number| (*number as usize) < known.max(1)));
     }
-    let Some(submission) = sky.config_maps().get_opt(&job.spec.submission).await? else { return Ok(None) };
-    let file = submission.data["data"]["job"].as_str().and_then(|text| serde_json::from_str::<JobFile>(text).ok());
-    let at = file.unwrap_or_default().tasks.iter().position(|task| task.name == text);
+    let files = files(sky, [job]).await?;
+    let at = files.values().find_map(|file| file.tasks.iter().position(|task| task.name == text));
     Ok(at.and_then(|at| u32::try_from(at).ok()))
 }
 
@@ -118,7 +105,7 @@ async fn show(sky: &Sky, job: &ManagedJob, output: &ManagedOutput) -> Done {
         }
     };
     let is_there = shown.map_err(trouble)?;
-    let now = sky.managed_jobs().get_opt(&output.job).await?.as_ref().and_then(typed);
+    let now = sky.managed_jobs().get_opt(&output.job).await?.as_ref().and_then(read);
     let Some(now) = now.filter(|_| is_there) else {
         eprintln!("Managed job {id} has been deleted, and its output with it.");
         return Ok(NOT_FOUND);
@@ -144,7 +131,7 @@ async fn tell_waits(sky: &Sky, output: &ManagedOutput) -> Result<Infallible, Cli
     let mut told = String::new();
     loop {
         let waits = client::until(sky.managed_jobs(), &output.job, |object| {
-            let now = object.and_then(typed).and_then(|job| waits(&job, output.task)).unwrap_or_default();
+            let now = object.and_then(read).and_then(|job| waits(&job, output.task)).unwrap_or_default();
             (now != told).then_some(now)
         });
         told = waits.await?;

@@ -19,7 +19,7 @@ use client::ClientError;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A managed job as it was read.
@@ -55,6 +55,10 @@ impl Job {
     }
 }
 
+fn read(object: &DynamicObject) -> Option<ManagedJob> {
+    serde_json::from_value(serde_json::to_value(object).ok()?).ok()
+}
+
 /// All managed jobs, the newest first.
 async fn all(sky: &Sky) -> Result<Vec<Job>, ClientError> {
     let list = sky.managed_jobs().list(&ListParams::default()).await?;
@@ -63,8 +67,7 @@ async fn all(sky: &Sky) -> Result<Vec<Job>, ClientError> {
         .filter_map(|object| {
             let name = object.metadata.name.clone()?;
             let submitted = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            let job = serde_json::from_value(serde_json::to_value(object).ok()?).ok()?;
-            Some(Job { object: name, job, submitted })
+            Some(Job { object: name, job: read(&object)?, submitted })
         })
         .collect();
     jobs.sort_by_key(|job| std::cmp::Reverse(job.id()));
