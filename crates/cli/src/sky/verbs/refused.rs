@@ -118,7 +118,7 @@ mod tests {
             ("check -v", "`sky check --verbose` is not there: credentials"),
             ("gpus list -v", "`sky gpus list --verbose` is not there: what there is"),
             ("jobs cancel -p warm", "`sky jobs cancel --pool` is not there: there are no pools"),
-            ("jobs cancel 3 --task 1", "`sky jobs cancel --task` is not there: the tasks"),
+            ("jobs cancel 3 --task 1", "`sky jobs cancel --task` is not there: cancelling a job ends all its tasks"),
         ] {
             let told = option(&call(words)).unwrap_or_default();
             assert!(told.starts_with(says) && told.ends_with('.'), "{words}: {told}");
