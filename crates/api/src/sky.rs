@@ -5,11 +5,16 @@
 
 mod launch;
 mod managed_job;
+mod serving;
 
 pub use launch::{Launch, LaunchFiles, LaunchManaged, LaunchPhase, LaunchSpec, LaunchStatus, WhenSetUp};
 pub use managed_job::{
     Ground, JobAttempt, JobFile, JobRecovery, JobStrategy, JobTask, ManagedJob, ManagedJobSpec, ManagedJobStatus,
-    ManagedState, ManagedTask,
+    ManagedState, ManagedTask, ReplicaOf,
+};
+pub use serving::{
+    Backend, BackendReport, Balancing, FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, Load, Pool, Probe, Replica,
+    ReplicaState, ScalerMemory, Serving, Traffic, UpdateMode,
 };
 
 use crate::object::Gvk;
@@ -44,10 +49,24 @@ pub fn managed_job_gvk() -> Gvk {
     Gvk::new(GROUP, VERSION, "ManagedJob")
 }
 
+/// `Serving` of this group.
+pub fn serving_gvk() -> Gvk {
+    Gvk::new(GROUP, VERSION, "Serving")
+}
+
+/// `Pool` of this group.
+pub fn pool_gvk() -> Gvk {
+    Gvk::new(GROUP, VERSION, "Pool")
+}
+
 /// Labels, annotations, taints and finalizers.
 pub mod keys {
     /// Label of Launches, Clusters, JobSets and pods: the ManagedJob that they are for.
     pub const MANAGED_JOB: &str = "sky.trainyard.dev/managed-job";
+    /// Label of ManagedJobs that are replicas, and of what their services own: the Serving or the Pool.
+    pub const FLEET: &str = "sky.trainyard.dev/fleet";
+    /// Label beside it: `service` or `pool`.
+    pub const FLEET_KIND: &str = "sky.trainyard.dev/fleet-kind";
     /// Label beside it: number of the task in its job, from 0.
     pub const TASK: &str = "sky.trainyard.dev/task";
     /// Label beside it, of Launches, JobSets and pods: number of the attempt, from 1.

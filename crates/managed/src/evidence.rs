@@ -33,6 +33,8 @@ pub struct AttemptFacts<'a> {
     pub interrupted: Option<&'a str>,
     /// The first node that does not report, as users know its machine.
     pub silent: Option<&'a str>,
+    /// Whether its machines are kept after its code has succeeded: it goes on until it is cancelled.
+    pub holds: bool,
     /// When the providers were asked because the job failed, if they were.
     pub asked_at: Option<Timestamp>,
     pub now: Timestamp,
@@ -69,7 +71,8 @@ fn goes_on(state: ManagedState, message: impl Into<String>) -> Ruling {
 
 /// Judges an attempt. The order is that of the rules: success needs no explanation, and a lost machine explains a failure.
 pub fn judge(facts: &AttemptFacts<'_>) -> Ruling {
-    if facts.job.is_some_and(|job| job.status == Status::Succeeded) {
+    let has_succeeded = facts.job.is_some_and(|job| job.status == Status::Succeeded);
+    if has_succeeded && !facts.holds {
         return Ruling::Succeeded;
     }
     if let Some(verdict) = removed(facts) {
@@ -77,6 +80,9 @@ pub fn judge(facts: &AttemptFacts<'_>) -> Ruling {
     }
     if let Some(verdict) = lost(facts) {
         return verdict;
+    }
+    if facts.holds && is_held(facts) {
+        return goes_on(ManagedState::Running, "");
     }
     if let Some(verdict) = facts
         .launch
@@ -89,6 +95,16 @@ pub fn judge(facts: &AttemptFacts<'_>) -> Ruling {
         Some(job) => ended(facts, job).unwrap_or_else(|| running(facts, job)),
         None => goes_on(ManagedState::Starting, facts.launch.map_or("", |launch| launch.status.message.as_str())),
     }
+}
+
+/// Whether nothing is left to run before the machines wait: the launch is over, and its job has succeeded or there was none.
+fn is_held(facts: &AttemptFacts<'_>) -> bool {
+    let is_launched = facts.launch.is_some_and(|launch| launch.status.phase == LaunchPhase::Succeeded);
+    is_launched
+        && match facts.job {
+            Some(job) => job.status == Status::Succeeded,
+            None => facts.launch.is_some_and(|launch| launch.status.job == 0),
+        }
 }
 
 /// The cluster of an attempt has gone though the attempt needs it, or was stopped.

@@ -168,6 +168,11 @@ impl Observed {
         self.told(tasks, writes, next)
     }
 
+    /// Whether its machines are kept after its task has succeeded.
+    fn holds(&self) -> bool {
+        self.job.spec.replica.as_ref().is_some_and(|replica| replica.holds)
+    }
+
     fn created(&self) -> Timestamp {
         self.job.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0)
     }
@@ -236,7 +241,8 @@ impl Observed {
     /// The next step of a task that has not succeeded.
     fn turn(&self, file: &api::sky::JobFile, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
         let Some(asked) = file.tasks.get(index) else { return Turn::of(task) };
-        if asked.is_empty && task.attempt == 0 {
+        let holds = self.holds();
+        if asked.is_empty && task.attempt == 0 && !holds {
             let mut turn = Turn::of(task);
             turn.task.state = State::Succeeded;
             turn.task.ended_at = now.to_string();

@@ -8,8 +8,10 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
+pub mod autoscale;
 pub mod cluster;
 pub mod evidence;
+pub mod fleet;
 pub mod inventory;
 pub mod job;
 pub mod job_turns;
@@ -19,4 +21,5 @@ pub mod machine;
 pub mod names;
 pub mod provider;
 pub mod resources;
+pub mod spot;
 pub mod transitions;

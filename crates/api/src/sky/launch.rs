@@ -113,6 +113,12 @@ pub struct LaunchManaged {
     /// `provider/region` that is tried first.
     #[serde(default, skip_serializing_if = "is_default")]
     pub first_place: String,
+    /// `provider/region/zone`, and no other is tried. Default: all are.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub only_place: String,
+    /// Whether its machines are spot machines. Default: as the task says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_spot: Option<bool>,
 }
 
 /// A folder or a file that is put onto the machines.

@@ -49,12 +49,36 @@ pub struct ManagedJobSpec {
     /// Whether the job is to end now. It never starts again. Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cancel: bool,
+    /// The service or the pool that it is a replica of. Default: none; users name it by its number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica: Option<ReplicaOf>,
     /// Who asked for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub user: String,
     /// The command that asked for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub command: String,
+}
+
+/// What a job that is a replica needs to know of its service or pool. Its `id` is the replica's number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ReplicaOf {
+    /// The name of the Serving or the Pool.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 253)))]
+    pub name: String,
+    /// The version that it is of.
+    pub version: u32,
+    /// Whether its machines are kept after its task has succeeded, until the job is cancelled. Default: false.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub holds: bool,
+    /// Whether its machines are spot machines. Default: as the task says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_spot: Option<bool>,
+    /// `provider/region/zone` where its machines are made. Default: wherever the task may run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub place: String,
 }
 
 /// What jobs of one submission share: the value of the key `job` of their ConfigMap, as JSON.

@@ -96,9 +96,7 @@ impl Observed {
         let is_again = task.state == State::Recovering || !task.started_at.is_empty();
         next.state = if is_again { State::Recovering } else { State::Starting };
         if kept.is_none() {
-            let base = [self.job.spec.name.as_str(), asked.name.as_str(), "job"];
-            let base = base.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
-            next.cluster = format!("{base}-{}-{index}-{}", self.job.spec.id, next.attempt);
+            next.cluster = self.cluster_name(asked, index, next.attempt);
         }
         next.is_kept = false;
         next.message.clear();
@@ -114,6 +112,18 @@ impl Observed {
         next.attempts.drain(..surplus);
         // the Launch comes after this status, which names it
         turn.after(SOON)
+    }
+
+    /// What the user calls the cluster of an attempt.
+    fn cluster_name(&self, asked: &JobTask, index: usize, attempt: u32) -> String {
+        let spec = &self.job.spec;
+        if spec.replica.is_some() {
+            let again = if attempt > 1 { format!("-{attempt}") } else { String::new() };
+            return format!("{}-{}{again}", spec.name, spec.id);
+        }
+        let base = [spec.name.as_str(), asked.name.as_str(), "job"];
+        let base = base.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        format!("{base}-{}-{index}-{attempt}", spec.id)
     }
 
     /// What is left of the last attempt, and is to go before the next one.
@@ -184,14 +194,16 @@ impl Observed {
         let name = self.launch_name(index, task.attempt);
         let ids: Vec<String> = (0..file.tasks.len()).map(|index| self.task_id(file, index)).collect();
         let id = self.job.spec.id.to_string();
-        let env: BTreeMap<String, String> = [
-            ("SKYPILOT_TASK_IDS", ids.join("\n")),
-            ("SKYPILOT_MANAGED_JOB_ID", id.clone()),
-            ("SKYPILOT_ROOT_JOB_ID", id),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+        let replica = self.job.spec.replica.as_ref();
+        let env = match replica {
+            Some(_) => vec![("SKYPILOT_SERVE_REPLICA_ID", id)],
+            None => vec![
+                ("SKYPILOT_TASK_IDS", ids.join("\n")),
+                ("SKYPILOT_MANAGED_JOB_ID", id.clone()),
+                ("SKYPILOT_ROOT_JOB_ID", id),
+            ],
+        };
+        let env: BTreeMap<String, String> = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let (first_place, last_place) = match asked.recovery.strategy {
             JobStrategy::Failover => (task.lost_at.clone(), String::new()),
             JobStrategy::EagerNextRegion | JobStrategy::None => (String::new(), task.lost_at.clone()),
@@ -205,6 +217,8 @@ impl Observed {
             env,
             first_place,
             last_place,
+            only_place: replica.map(|replica| replica.place.clone()).unwrap_or_default(),
+            is_spot: replica.and_then(|replica| replica.is_spot),
         };
         let spec = LaunchSpec {
             cluster: task.cluster.clone(),

@@ -185,6 +185,7 @@ impl Observed {
         let exits = own.zip(job).map(|(own, job)| own.exits(job)).unwrap_or_default();
         let interrupted = own.zip(job).and_then(|(own, job)| own.interrupted(job));
         judge(&AttemptFacts {
+            holds: self.holds(),
             launch: self.launch(index, task.attempt),
             cluster: own.map(|own| (&*own.object, &own.cluster)),
             machines: &machines,

@@ -141,8 +141,13 @@ pub fn places(task: &Task, planned: &Planned, kubernetes: Option<&Map>) -> Resul
     Ok(Places { candidates: all, without_effect })
 }
 
-/// Puts the places of an attempt of a managed job into the order in which it tries them.
-fn in_order(candidates: &mut [Candidate], managed: &LaunchManaged) {
+/// Puts the places of an attempt of a managed job into the order in which it tries them. Where it is for one place only, and that one is
+/// still there, the others go.
+fn in_order(candidates: &mut Vec<Candidate>, managed: &LaunchManaged) {
+    let is_it = |one: &Candidate| place(&[&one.provider, &one.region, &one.zone]) == managed.only_place;
+    if candidates.iter().any(is_it) {
+        candidates.retain(is_it);
+    }
     // the order of the others stays
     candidates.sort_by_key(|one| match place(&[&one.provider, &one.region]) {
         place if place == managed.first_place => 0,
@@ -166,6 +171,16 @@ pub fn cluster(shown: &str, task: &Task, candidates: Vec<Candidate>, by: &By<'_>
             "user": by.user, "command": by.command,
         },
     })
+}
+
+/// The task of an attempt of a managed job, on spot machines or not, as the job says.
+fn as_managed(mut task: Task, launch: &Launch) -> Task {
+    if let Some(is_spot) = launch.spec.managed.as_ref().and_then(|managed| managed.is_spot) {
+        for one in &mut task.resources.list {
+            one.use_spot = Some(is_spot);
+        }
+    }
+    task
 }
 
 /// The Cluster that a launch makes at these places, the preferred one first.
@@ -249,7 +264,7 @@ pub fn task_of(launch: &Launch, catalogue: &Catalogue) -> Result<Task, Refused> 
     let file = read
         .map_err(|error| wrong(format!("spec.task of launch {} is no task: {}", launch.spec.cluster, error.message)))?;
     match <[Task; 1]>::try_from(file.tasks) {
-        Ok([task]) => Ok(task),
+        Ok([task]) => Ok(as_managed(task, launch)),
         Err(tasks) => {
             Err(wrong(format!("spec.task of launch {} holds {} tasks, not 1", launch.spec.cluster, tasks.len())))
         }

@@ -12,14 +12,14 @@ use sky::console::{JobColumns, ServedKind, jobs_table, served_table};
 use super::text_of;
 
 /// Each case, and how it differs.
-type Found = Vec<(String, Option<String>)>;
+pub(super) type Found = Vec<(String, Option<String>)>;
 
-fn read(path: &Path) -> Result<Json> {
+pub(super) fn read(path: &Path) -> Result<Json> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))
 }
 
-fn cases(recorded: &Json) -> impl Iterator<Item = &Json> {
+pub(super) fn cases(recorded: &Json) -> impl Iterator<Item = &Json> {
     recorded["cases"].as_array().into_iter().flatten()
 }
 

@@ -6,6 +6,7 @@ mod jobs;
 mod launches;
 mod optimizer;
 mod script;
+mod serving;
 mod words;
 
 use std::fs;
@@ -49,13 +50,15 @@ pub fn replay(folder: &Path, only: &str) -> Result<()> {
     folders(folder, only, &catalogue, &mut tally)?;
     lists(folder, only, &catalogue, &mut tally)?;
     type Replayed = fn(&Path) -> Result<Vec<(String, Option<String>)>>;
-    let facts: [(&str, Replayed); 6] = [
+    let facts: [(&str, Replayed); 8] = [
         ("run-script", script::replay),
         ("environment", script::environment),
         ("jobs-transitions", jobs::transitions),
         ("jobs-restart-policy", jobs::restart_policy),
         ("jobs-status-of-tasks", jobs::status_of_tasks),
         ("tables-of-jobs", jobs::tables),
+        ("autoscaler", serving::autoscaler),
+        ("spot-placer", serving::spot_placer),
     ];
     for (kind, replayed) in facts {
         let path = folder.join(format!("{kind}.json"));
