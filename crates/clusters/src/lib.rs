@@ -6,12 +6,14 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 mod hosts;
+mod fleets;
 mod managed_jobs;
 pub mod managed_output;
 pub mod output;
 pub mod ssh;
 
 pub use hosts::hosts;
+pub use fleets::{Fleet, FleetError, FleetSecrets};
 pub use managed_jobs::SubmitError;
 pub use ssh::Entries;
 
@@ -21,6 +23,7 @@ use client::{ClientError, Cluster as Connection};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
+use managed::fleet::FleetKind;
 use managed::jobs::{Job, jobs};
 use managed::names::object_name;
 use serde_json::{Value, json};
@@ -119,6 +122,11 @@ impl Sky {
 
     pub fn managed_jobs(&self) -> Api<DynamicObject> {
         self.api(&managed_job_gvk())
+    }
+
+    /// Services, or pools.
+    pub fn fleets(&self, kind: FleetKind) -> Api<DynamicObject> {
+        self.api(&kind.gvk())
     }
 
     pub fn machines(&self) -> Api<DynamicObject> {

@@ -72,6 +72,18 @@ impl Sky {
         }
     }
 
+    /// Lets the Secrets that the tasks of a file name live as long as its ConfigMap.
+    pub(crate) async fn adopt_secrets(&self, file: &JobFile, held: &DynamicObject) -> Result<(), SubmitError> {
+        let owner = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": held.metadata.name, "uid": held.metadata.uid,
+        });
+        for secret in file.tasks.iter().map(|task| &task.secret).filter(|secret| !secret.is_empty()) {
+            let patch = json!({"metadata": {"labels": {keys::VARIABLES: null}, "ownerReferences": [owner]}});
+            self.secrets().patch(secret, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        Ok(())
+    }
+
     /// Submits so many jobs of one file, and returns their numbers. `spec` has neither number nor submission. Secrets that the file's tasks
     /// name live as long as the jobs from then on.
     ///
@@ -80,11 +92,7 @@ impl Sky {
     pub async fn submit(&self, file: &JobFile, spec: &ManagedJobSpec, count: u32) -> Result<Vec<u32>, SubmitError> {
         let held = self.config_maps().create(&PostParams::default(), &dynamic(config_map(file)?)?).await?;
         let name = held.metadata.name.clone().unwrap_or_default();
-        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": held.metadata.uid});
-        for secret in file.tasks.iter().map(|task| &task.secret).filter(|secret| !secret.is_empty()) {
-            let patch = json!({"metadata": {"labels": {keys::VARIABLES: null}, "ownerReferences": [owner]}});
-            self.secrets().patch(secret, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        }
+        self.adopt_secrets(file, &held).await?;
         let (jobs, mut ids) = (self.managed_jobs(), Vec::new());
         // a number may be in use although nobody reserved it; another one is reserved then
         while let missing @ 1.. = count.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX)) {

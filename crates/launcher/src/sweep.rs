@@ -2,7 +2,7 @@
 
 use crate::{Launcher, api, resource, typed};
 use api::object::Gvk;
-use api::sky::{JobFile, Launch, LaunchFiles, cluster_gvk, keys, launch_gvk, managed_job_gvk};
+use api::sky::{JobFile, Launch, LaunchFiles, cluster_gvk, keys, launch_gvk, managed_job_gvk, pool_gvk, serving_gvk};
 use files::{Digest, Store, Tree};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -73,7 +73,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// Deletes what was submitted for managed jobs that are gone, and notes the files of the others.
+    /// Deletes what was submitted for managed jobs, services and pools that are gone, and notes the files of the others.
     async fn sweep_submissions(
         &self,
         files: &mut BTreeMap<String, Vec<LaunchFiles>>,
@@ -85,8 +85,15 @@ impl Launcher {
         // read after the submissions, which are there before their jobs
         let jobs = self.all(&managed_job_gvk()).list(&ListParams::default()).await?;
         let name = |job: &DynamicObject| job.data["spec"]["submission"].as_str().map(str::to_owned);
-        let named: BTreeSet<(Option<String>, String)> =
+        let mut named: BTreeSet<(Option<String>, String)> =
             jobs.iter().filter_map(|job| Some((job.namespace(), name(job)?))).collect();
+        for kind in [serving_gvk(), pool_gvk()] {
+            for fleet in self.all(&kind).list(&ListParams::default()).await? {
+                let versions = fleet.data["status"]["versions"].as_array().into_iter().flatten();
+                let older = versions.filter_map(|version| version["submission"].as_str().map(str::to_owned));
+                named.extend(older.chain(name(&fleet)).map(|name| (fleet.namespace(), name)));
+            }
+        }
         for submission in &submissions {
             let (namespace, name) = (submission.namespace(), submission.name_any());
             if named.contains(&(namespace.clone(), name.clone())) || !is_old(submission, now) {

@@ -110,6 +110,16 @@ const MANAGED_JOB_COLUMNS: &[Column] = &[
     Column { about: "How long it exists.", ..AGE },
 ];
 
+const FLEET_COLUMNS: &[Column] = &[
+    Column { about: "What the user calls it.", ..column("Called", "string", ".spec.name") },
+    Column { about: "The newest version.", ..column("Version", "integer", ".spec.version") },
+    Column { about: "Its state as a whole.", ..column("State", "string", ".status.state") },
+    Column { about: "Replicas that are wanted.", ..column("Wanted", "integer", ".status.scaler.target") },
+    Column { about: "Where it answers.", ..column("Endpoint", "string", ".status.load.endpoint") },
+    Column { about: "What it waits for.", priority: 1, ..column("Message", "string", ".status.message") },
+    Column { about: "How long it exists.", ..AGE },
+];
+
 /// Writes or checks all manifests; with `check`, a manifest that nobody would write is a fault, too.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let types = Types::load(root)?;
@@ -213,6 +223,8 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
         ),
         (sky_crd("Launch", "launches", LAUNCH_COLUMNS), object::<sky::Launch>(types)?),
         (sky_crd("ManagedJob", "managedjobs", MANAGED_JOB_COLUMNS), object::<sky::ManagedJob>(types)?),
+        (sky_crd("Serving", "servings", FLEET_COLUMNS), object::<sky::Serving>(types)?),
+        (sky_crd("Pool", "pools", FLEET_COLUMNS), object::<sky::Pool>(types)?),
         (
             Crd {
                 group: coscheduling::GROUP,

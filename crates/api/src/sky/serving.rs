@@ -65,9 +65,6 @@ pub struct FleetSpec {
     /// How replicas of older versions are replaced. Default: Rolling.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: UpdateMode,
-    /// The Secret of the load balancer: its certificate as `tls.crt` and `tls.key`, and headers of probes. Default: there is none.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub secret: String,
     /// Who asked for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub user: String,

@@ -3,6 +3,7 @@
 mod autostop;
 mod change;
 mod cost;
+mod fleet;
 mod jobs;
 mod launch;
 mod output;
@@ -44,6 +45,11 @@ pub(super) enum Verb {
     JobsQueue,
     JobsCancel,
     JobsLogs,
+    FleetApply,
+    FleetUpdate,
+    FleetStatus,
+    FleetDown,
+    FleetLogs,
 }
 
 impl Verb {
@@ -65,6 +71,11 @@ impl Verb {
             "sky jobs queue" => Self::JobsQueue,
             "sky jobs cancel" => Self::JobsCancel,
             "sky jobs logs" => Self::JobsLogs,
+            "sky serve up" | "sky jobs pool apply" => Self::FleetApply,
+            "sky serve update" => Self::FleetUpdate,
+            "sky serve status" | "sky jobs pool status" => Self::FleetStatus,
+            "sky serve down" | "sky jobs pool down" => Self::FleetDown,
+            "sky serve logs" | "sky jobs pool logs" => Self::FleetLogs,
             _ => return None,
         })
     }
@@ -153,6 +164,11 @@ pub(super) fn carry_out(verb: Verb, call: &Call, world: &Circumstances<'_>, arou
             Verb::JobsQueue => jobs::queue(call).await,
             Verb::JobsCancel => jobs::cancel(call).await,
             Verb::JobsLogs => jobs::logs(call).await,
+            Verb::FleetApply => fleet::apply(call, world, around).await,
+            Verb::FleetUpdate => fleet::update(call, world, around).await,
+            Verb::FleetStatus => fleet::status(call).await,
+            Verb::FleetDown => fleet::down(call).await,
+            Verb::FleetLogs => fleet::logs(call).await,
         }
     });
     runtime.shutdown_background();

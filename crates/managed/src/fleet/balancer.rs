@@ -88,16 +88,11 @@ impl Observed {
         let meta = json!({
             "name": name, "namespace": self.namespace(), "labels": self.labels(), "ownerReferences": [self.owner()],
         });
-        let mut rules = vec![
+        let rules = [
             json!({"apiGroups": [GROUP], "resources": ["servings"], "verbs": ["get", "list", "watch"], "resourceNames": [self.name()]}),
             json!({"apiGroups": [GROUP], "resources": ["servings/status"], "verbs": ["patch"], "resourceNames": [self.name()]}),
+            json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"], "resourceNames": [name]}),
         ];
-        if !self.spec.secret.is_empty() {
-            rules.push(json!({
-                "apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"],
-                "resourceNames": [self.spec.secret],
-            }));
-        }
         let rbac = "rbac.authorization.k8s.io";
         let objects = [
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}),

@@ -84,11 +84,16 @@ pub fn object(kind: FleetKind, spec: &FleetSpec) -> Value {
     })
 }
 
+/// The name of the load balancer's Secret, and of its pod.
+pub fn balancer_name(shown: &str) -> String {
+    super::balancer::name(&name_of(shown))
+}
+
 /// The load balancer's Secret. `data`: its certificate and the headers of probes.
 pub fn secret(shown: &str, data: Map<String, Value>) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": {"name": super::balancer::name(&name_of(shown)), "labels": {keys::FLEET: name_of(shown)}},
+        "metadata": {"name": balancer_name(shown), "labels": {keys::FLEET: name_of(shown)}},
         "stringData": data,
     })
 }

@@ -5,6 +5,7 @@ pub mod gangs;
 pub mod scopes;
 
 use driver::Driver;
+use managed::fleet::FleetKind;
 use plan::controller::{RuntimeController, TrainJobController};
 use plan::evidence::PodFailureController;
 use plan::mpijob::{self, controller::MpiJobController};
@@ -86,7 +87,7 @@ struct Known {
 }
 
 /// A name can stand for several reconcilers that are of no use without each other.
-const KNOWN: [Known; 19] = [
+const KNOWN: [Known; 20] = [
     known("trainjob", Side::Trainer, |driver, around| {
         driver.add(TrainJobController::new(around.settings.clone()));
         driver.add(PodFailureController);
@@ -112,6 +113,10 @@ const KNOWN: [Known; 19] = [
     known("managedjob", Side::Machines, |driver, _| {
         driver.add(managed::job::ManagedJobController);
         driver.add(managed::job_turns::JobTurns::default());
+    }),
+    known("fleet", Side::Machines, |driver, _| {
+        driver.add(managed::fleet::FleetController(FleetKind::Service));
+        driver.add(managed::fleet::FleetController(FleetKind::Pool));
     }),
     known("gc", Side::Cluster, |driver, _| driver.add(gc::GarbageCollector::new(scopes::is_namespaced))),
     known("podgc", Side::Cluster, |driver, _| driver.add(podgc::PodGcController)),

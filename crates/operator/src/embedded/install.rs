@@ -39,11 +39,13 @@ const JOBSET_CRDS: [Manifest; 1] = [crd!("jobsets.jobset.x-k8s.io", "jobset.x-k8
 
 const MPI_CRDS: [Manifest; 1] = [crd!("mpijobs.kubeflow.org", "kubeflow.org_mpijobs")];
 
-const SKY_CRDS: [Manifest; 4] = [
+const SKY_CRDS: [Manifest; 6] = [
     crd!("clusters.sky.trainyard.dev", "sky.trainyard.dev_clusters"),
     crd!("launches.sky.trainyard.dev", "sky.trainyard.dev_launches"),
     crd!("managedjobs.sky.trainyard.dev", "sky.trainyard.dev_managedjobs"),
     crd!("machines.sky.trainyard.dev", "sky.trainyard.dev_machines"),
+    crd!("pools.sky.trainyard.dev", "sky.trainyard.dev_pools"),
+    crd!("servings.sky.trainyard.dev", "sky.trainyard.dev_servings"),
 ];
 
 const TRAINER_CRDS: [Manifest; 6] = [

@@ -217,7 +217,12 @@ pub(super) fn named(call: &Call, world: &Circumstances<'_>) -> Result<Named, Pri
     let mut overrides =
         place_of(call).map_err(|(told, error)| Printed { out: told, ..Printed::default() }.refused(&error))?;
     printed.out.push_str(&std::mem::take(&mut overrides.told));
-    let text = call.values("entrypoint").join(" ");
+    let entry = match call.path.as_str() {
+        "sky jobs pool apply" => "pool_yaml",
+        path if path.starts_with("sky serve") => "service_yaml",
+        _ => "entrypoint",
+    };
+    let text = call.values(entry).join(" ");
     if text.strip_prefix("recipes:").is_some_and(|name| !name.is_empty() && !name.contains(char::is_whitespace)) {
         return Err(printed.fail(1, format!("{text}: there is no hub of recipes here; name a task file or a command.")));
     }

@@ -1,7 +1,7 @@
 //! `status` and `queue`: what there is. Names of clusters may be patterns.
 
 use super::tables::{ago, autostop_shown, infra, job_row, record, time};
-use super::{Done, jobs, not_up, say};
+use super::{Done, fleet, jobs, not_up, say};
 use crate::sky::clusters::{self, Found};
 use crate::sky::submit::{Trouble, user, value_error};
 use ::sky::commands::Call;
@@ -9,6 +9,7 @@ use ::sky::console::{Circumstances, plain};
 use api::object;
 use api::sky::ClusterPhase;
 use jiff::Timestamp;
+use managed::fleet::FleetKind;
 use managed::jobs::Job;
 use managed::resources::of_cluster;
 use serde_json::{Value, json};
@@ -140,7 +141,7 @@ pub(super) async fn status(call: &Call, world: &Circumstances<'_>) -> Done {
             hint = jobs.hint;
         }
         if call.is_set("show_services") {
-            say("\nServices\nNo live services.");
+            say(format!("\nServices\n{}", fleet::section(&sky, FleetKind::Service).await?));
         }
         if !hint.is_empty() {
             say(format!("\n{hint}"));

@@ -12,6 +12,7 @@ pub(super) use explain::explain;
 pub(super) use launch::launch;
 pub(super) use logs::logs;
 pub(super) use queue::{progress, queue};
+pub(super) use rows::Placed;
 
 use crate::sky::clusters::{Sky, user};
 use api::sky::{JobFile, ManagedJob, ManagedState};
@@ -69,6 +70,8 @@ async fn all(sky: &Sky) -> Result<Vec<Job>, ClientError> {
             let submitted = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
             Some(Job { object: name, job: read(&object)?, submitted })
         })
+        // replicas are shown with their service
+        .filter(|job| job.job.spec.replica.is_none())
         .collect();
     jobs.sort_by_key(|job| std::cmp::Reverse(job.id()));
     Ok(jobs)

@@ -111,14 +111,14 @@ fn seconds(time: &str) -> Option<i64> {
 
 /// A place: `provider/region/zone` taken apart, `-` for parts that it lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Placed {
+pub(in crate::sky::verbs) struct Placed {
     cloud: String,
     region: String,
     zone: String,
 }
 
 impl Placed {
-    fn of(place: &str) -> Self {
+    pub(in crate::sky::verbs) fn of(place: &str) -> Self {
         let (provider, rest) = place.split_once('/').unwrap_or((place, ""));
         let cloud = Cloud::from_name(provider);
         let (region, zone) = match cloud {
@@ -131,7 +131,7 @@ impl Placed {
     }
 
     /// `AWS (us-east-1)`.
-    fn shown(&self) -> String {
+    pub(in crate::sky::verbs) fn shown(&self) -> String {
         match self.region.as_str() {
             "-" => self.cloud.clone(),
             region => format!("{} ({region})", self.cloud),
