@@ -1,0 +1,165 @@
+//! Connections of clients, from the listener to the end of the load balancer.
+
+use crate::balancer::Balancer;
+use crate::body::ResponseBody;
+use crate::config::BalancerConfig;
+use crate::headers::Client;
+use crate::report::BalancerReport;
+use crate::tls::Tls;
+use crate::{proxy, reporter};
+use http::{HeaderValue, Request, Response};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Requests in flight get this time after the stop.
+const DRAIN_LIMIT: Duration = Duration::from_secs(30);
+/// A client that does not finish its TLS handshake in this time is disconnected.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// A client that does not finish a request's headers in this time, or sends no request, is disconnected.
+const HEADERS_LIMIT: Duration = Duration::from_secs(60);
+/// Headers of a request, and what is read at once.
+const BUFFER_MOST: usize = 64 << 10;
+const HEADERS_MOST: u32 = 64 << 10;
+/// Requests at a time on one HTTP/2 connection.
+const STREAMS_MOST: u32 = 250;
+/// After the listener fails, usually because the process has too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+type Builder = auto::Builder<TokioExecutor>;
+
+/// Answers requests on the listener until `stop` is cancelled. Returns after all requests in flight have ended, at most 30 s later.
+///
+/// Each new configuration replaces the last one; after the sender of configurations is dropped, the last one stays. The number of
+/// connections is bounded by the process's limit of open files.
+pub async fn serve(
+    listener: TcpListener,
+    mut config: watch::Receiver<BalancerConfig>,
+    report: watch::Sender<BalancerReport>,
+    stop: CancellationToken,
+) {
+    let balancer = Balancer::new();
+    let first = config.borrow_and_update().clone();
+    balancer.apply(first);
+    let configured = Arc::clone(&balancer);
+    let _configs = AbortOnDropHandle::new(tokio::spawn(async move {
+        while config.changed().await.is_ok() {
+            let new = config.borrow_and_update().clone();
+            configured.apply(new);
+        }
+    }));
+    let _reports = AbortOnDropHandle::new(tokio::spawn(reporter::follow(Arc::clone(&balancer), report)));
+    let builder = Arc::new(builder());
+    tokio::select! {
+        () = accept(&balancer, &listener, &builder) => {}
+        () = stop.cancelled() => {}
+    }
+    drop(listener);
+    balancer.stopping.cancel();
+    balancer.tasks.close();
+    if timeout(DRAIN_LIMIT, balancer.tasks.wait()).await.is_err() {
+        tracing::warn!("requests in flight did not end within {} s, and were cut off", DRAIN_LIMIT.as_secs());
+        balancer.killed.cancel();
+        balancer.tasks.wait().await;
+    }
+    balancer.retire();
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_LIMIT).max_buf_size(BUFFER_MOST);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MOST)
+        .max_header_list_size(HEADERS_MOST)
+        .keep_alive_interval(HEADERS_LIMIT);
+    builder
+}
+
+/// Accepts connections for ever.
+async fn accept(balancer: &Arc<Balancer>, listener: &TcpListener, builder: &Arc<Builder>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let connection = connection(Arc::clone(balancer), Arc::clone(builder), stream, peer);
+                balancer.tasks.spawn(connection);
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept a connection, trying again in 0.1 s: {error}");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Answers the requests of one connection.
+async fn connection(balancer: Arc<Balancer>, builder: Arc<Builder>, stream: TcpStream, peer: SocketAddr) {
+    if stream.set_nodelay(true).is_err() {
+        return; // the client has gone
+    }
+    let Ok(address) = HeaderValue::try_from(peer.ip().to_canonical().to_string()) else { return };
+    let client = |is_tls| Client { address, is_tls };
+    match balancer.settings().tls.clone() {
+        Tls::Off => requests(balancer, &builder, stream, client(false)).await,
+        Tls::On(acceptor) => {
+            if let Ok(Ok(stream)) = timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+                Box::pin(requests(balancer, &builder, stream, client(true))).await;
+            }
+        }
+        Tls::Unusable => {}
+    }
+}
+
+async fn requests<I>(balancer: Arc<Balancer>, builder: &Builder, stream: I, client: Client)
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (stopping, killed) = (balancer.stopping.clone(), balancer.killed.clone());
+    let service = ClientService { balancer, client };
+    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    // Connections fail in many ways that only concern their client: no log.
+    let ended = async {
+        tokio::select! {
+            _ended = connection.as_mut() => return,
+            () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ended = connection.await;
+    };
+    tokio::select! {
+        () = ended => {}
+        () = killed.cancelled() => {}
+    }
+}
+
+/// Answers the requests of a client.
+#[derive(Clone)]
+struct ClientService {
+    balancer: Arc<Balancer>,
+    client: Client,
+}
+
+impl Service<Request<Incoming>> for ClientService {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    /// Boxed, so that an idle connection and a long answer keep no memory for it.
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let Self { balancer, client } = self.clone();
+        Box::pin(async move { Ok(proxy::answer(balancer, client, request).await) })
+    }
+}
