@@ -117,10 +117,9 @@ impl Balancer {
         for (id, upstream) in old {
             if upstreams.get(&id).is_none_or(|new| *new != upstream) {
                 upstream.retire();
+            } else if is_probe_new {
+                upstream.probe_now.notify_one();
             }
-        }
-        if is_probe_new {
-            upstreams.values().for_each(|upstream| upstream.probe_now.notify_one());
         }
         self.refresh();
     }

@@ -53,6 +53,7 @@ async fn websockets_are_tunnelled() {
     }
     balance.reported(|report| report.backends["a"].in_flight == 1).await;
     socket.close(None).await.unwrap();
+    drop(socket);
     balance.reported(|report| report.backends["a"].in_flight == 0).await;
 }
 

@@ -40,10 +40,18 @@ pub fn chunks() -> (mpsc::Sender<Bytes>, Body) {
     (sender, StreamBody::new(frames).boxed())
 }
 
-/// A server; dropped, it closes its port and its connections.
+/// A server that ends with the value.
 pub struct Server {
     pub address: SocketAddr,
-    _task: AbortOnDropHandle<()>,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Server {
+    /// Closes its port and its connections.
+    pub async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
 }
 
 /// Starts a server with this handler.
@@ -70,7 +78,7 @@ where
             });
         }
     });
-    Server { address, _task: AbortOnDropHandle::new(task) }
+    Server { address, task: AbortOnDropHandle::new(task) }
 }
 
 /// A server that answers its name.

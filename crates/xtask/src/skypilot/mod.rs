@@ -1,5 +1,6 @@
 //! Replays recordings of SkyPilot against our reading of its files. The form of the recordings is in their README.
 
+mod balancer;
 mod cli;
 mod commands;
 mod jobs;
@@ -50,7 +51,8 @@ pub fn replay(folder: &Path, only: &str) -> Result<()> {
     folders(folder, only, &catalogue, &mut tally)?;
     lists(folder, only, &catalogue, &mut tally)?;
     type Replayed = fn(&Path) -> Result<Vec<(String, Option<String>)>>;
-    let facts: [(&str, Replayed); 8] = [
+    let facts: [(&str, Replayed); 9] = [
+        ("balancer", balancer::replay),
         ("run-script", script::replay),
         ("environment", script::environment),
         ("jobs-transitions", jobs::transitions),

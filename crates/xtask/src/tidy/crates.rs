@@ -34,6 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("workloads", &["api", "merge", "objects", "reconcile"]),
     // tier 2
     ("clock", &[]),
+    ("balance", &["clock"]),
     ("memory", &[]),
     ("removal", &[]),
     ("store", &["objects"]),
@@ -137,7 +138,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "workloads",
         ],
     ),
-    ("xtask", &["api", "managed", "merge", "placement", "sky"]),
+    ("xtask", &["api", "balance", "managed", "merge", "placement", "sky"]),
     (
         "benches",
         &[
