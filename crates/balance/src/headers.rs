@@ -1,7 +1,8 @@
 //! Headers on their way through a proxy (RFC 9110, section 7.6).
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, request};
 
@@ -40,9 +41,22 @@ pub(crate) fn to_backend(parts: &mut request::Parts, client: &Client) -> bool {
         }
         parts.uri = parts.uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from);
     }
+    if parts.version == Version::HTTP_2 {
+        join_cookies(&mut parts.headers);
+    }
     parts.version = Version::HTTP_11;
     forwarded(&mut parts.headers, client);
     is_upgrade
+}
+
+/// HTTP/2 may send each cookie in a header of its own; HTTP/1.1 has one header (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 fn forwarded(headers: &mut HeaderMap, client: &Client) {
@@ -146,6 +160,14 @@ mod tests {
         assert!(is_upgrade);
         assert_eq!(parts.headers["connection"], "upgrade");
         assert_eq!(parts.headers["upgrade"], "websocket");
+    }
+
+    #[test]
+    fn cookies_of_http2_become_one_header() {
+        let request = Request::get("https://example.com/").version(Version::HTTP_2);
+        let (parts, _) = sent(request.header("cookie", "a=1").header("cookie", "b=2"));
+        let cookies: Vec<_> = parts.headers.get_all("cookie").iter().collect();
+        assert_eq!(cookies, ["a=1; b=2"]);
     }
 
     #[test]

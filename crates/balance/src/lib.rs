@@ -13,7 +13,7 @@
 //! | `probe` | asks a backend whether it is ready |
 //! | `proxy` | the way of one request: choice, connection, retries, answer |
 //! | `headers`, `body`, `tunnel` | the parts of a request and an answer |
-//! | `serve`, `tls` | connections of clients |
+//! | `serve`, `tls`, `stall` | connections of clients |
 //! | `reporter` | sends the report when it changes |
 //!
 //! Rules that hold everywhere:
@@ -35,6 +35,7 @@ mod proxy;
 mod report;
 mod reporter;
 mod serve;
+mod stall;
 mod tls;
 mod tunnel;
 mod upstream;

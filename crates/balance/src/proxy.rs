@@ -111,15 +111,15 @@ impl Exchange {
         )
     }
 
-    /// Gives the request to one backend: over idle connections first, then over a new one.
-    async fn attempt(&mut self, flight: Flight, mut request: Outgoing) -> Outcome {
+    /// Gives the request to one backend: over an idle connection first, then over a new one. More idle ones are not tried, since a request
+    /// that makes the backend fail would fail it once for each.
+    async fn attempt(&mut self, mut flight: Flight, mut request: Outgoing) -> Outcome {
         let upstream = Arc::clone(&flight.upstream);
         let age = if self.can_repeat { ANY_AGE } else { FRESH };
-        let mut flight = flight;
-        while let Some(connection) = upstream.idle(age) {
+        if let Some(connection) = upstream.idle(age) {
             match self.send(flight, connection, request).await {
                 Ok(outcome) => return outcome,
-                // Closed while it was idle: the backend has not seen the request.
+                // Usually it was closed while it was idle.
                 Err((same, unused, _)) => (request, flight) = (same, unused),
             }
         }

@@ -5,6 +5,7 @@ use crate::body::ResponseBody;
 use crate::config::BalancerConfig;
 use crate::headers::Client;
 use crate::report::BalancerReport;
+use crate::stall::Stalling;
 use crate::tls::Tls;
 use crate::{proxy, reporter};
 use http::{HeaderValue, Request, Response};
@@ -113,7 +114,11 @@ async fn connection(balancer: Arc<Balancer>, builder: Arc<Builder>, stream: TcpS
     }
     let Ok(address) = HeaderValue::try_from(peer.ip().to_canonical().to_string()) else { return };
     let client = |is_tls| Client { address, is_tls };
-    match balancer.settings().tls.clone() {
+    let settings = balancer.settings();
+    let stream = Stalling::new(stream, settings.stream_timeout);
+    let tls = settings.tls.clone();
+    drop(settings);
+    match tls {
         Tls::Off => requests(balancer, &builder, stream, client(false)).await,
         Tls::On(acceptor) => {
             if let Ok(Ok(stream)) = timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {

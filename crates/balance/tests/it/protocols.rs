@@ -61,7 +61,7 @@ async fn websockets_are_tunnelled() {
 async fn a_silent_tunnel_ends() {
     let server = server(|request| Box::pin(async move { echo(request) })).await;
     let mut settings = config(vec![backend("a", server.address)]);
-    settings.stream_timeout = Duration::from_millis(500);
+    settings.stream_timeout = Duration::from_secs(1);
     let mut balance = ready(settings).await;
     let stream = TcpStream::connect(balance.address).await.unwrap();
     let (mut socket, _) = tokio_tungstenite::client_async(format!("ws://{}/", balance.address), stream).await.unwrap();

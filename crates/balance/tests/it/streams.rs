@@ -167,11 +167,11 @@ async fn silence_before_the_answer_ends_the_request() {
 async fn a_slow_upload_is_no_silence() {
     let (server, mut requests) = scripted(full("thanks")).await;
     let mut settings = config(vec![backend("a", server.address)]);
-    settings.stream_timeout = Duration::from_millis(600);
+    settings.stream_timeout = Duration::from_secs(2);
     let balance = ready(settings).await;
     let (parts, body) = chunks();
     let sent = tokio::spawn(send(balance.address, with_body(Method::POST, "/upload", body)));
-    let mut ticks = tokio::time::interval(Duration::from_millis(200));
+    let mut ticks = tokio::time::interval(Duration::from_millis(500));
     for _ in 0..6 {
         ticks.tick().await;
         parts.send(Bytes::from("x")).await.unwrap();
@@ -186,7 +186,7 @@ async fn silence_within_an_answer_ends_it() {
     let (events, body) = chunks();
     let (server, _requests) = scripted(Response::new(body)).await;
     let mut settings = config(vec![backend("a", server.address)]);
-    settings.stream_timeout = Duration::from_secs(1);
+    settings.stream_timeout = Duration::from_secs(2);
     let mut balance = ready(settings).await;
     let mut client = connect(balance.address).await;
     let mut body = client.send_request(get("/events")).await.unwrap().into_body();
@@ -210,6 +210,21 @@ async fn an_answer_that_breaks_off_is_not_completed() {
     let end = timeout(LIMIT, body.frame()).await.unwrap();
     assert!(end.is_some_and(|end| end.is_err()));
     assert!(!body.is_end_stream());
+}
+
+/// The client reads nothing, so the load balancer cannot send on.
+#[tokio::test]
+async fn a_client_that_does_not_read_is_disconnected() {
+    let (events, body) = chunks();
+    let (server, _requests) = scripted(Response::new(body)).await;
+    let mut settings = config(vec![backend("a", server.address)]);
+    settings.stream_timeout = Duration::from_secs(2);
+    let mut balance = ready(settings).await;
+    let mut stream = TcpStream::connect(balance.address).await.unwrap();
+    stream.write_all(b"GET /events HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let sending = async { while events.send(Bytes::from(vec![0; 1 << 20])).await.is_ok() {} };
+    timeout(LIMIT, sending).await.unwrap();
+    balance.reported(|report| report.backends["a"].in_flight == 0).await;
 }
 
 /// A client that leaves ends its request at the backend.
