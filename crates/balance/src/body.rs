@@ -1,10 +1,10 @@
 //! Bodies of requests and answers on their way. Neither is ever complete in memory.
 
 use crate::balancer::Flight;
+use crate::link::Link;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -120,29 +120,30 @@ pub(crate) struct Stream {
     /// Set while the backend sends nothing.
     timer: Option<Pin<Box<Sleep>>>,
     /// Until the body ends.
-    open: Option<(Flight, SendRequest<RequestBody>)>,
+    open: Option<(Flight, Link)>,
 }
 
 impl ResponseBody {
     /// Passes an answer's body on. At its end the request counts as done, and its connection can serve the next.
-    pub(crate) fn new(
-        body: Incoming,
-        flight: Flight,
-        connection: SendRequest<RequestBody>,
-        activity: Arc<Activity>,
-        limit: Duration,
-    ) -> Self {
+    pub(crate) fn new(body: Incoming, flight: Flight, link: Link, activity: Arc<Activity>, limit: Duration) -> Self {
         if body.is_end_stream() {
-            flight.upstream.keep(connection);
+            flight.upstream.keep(link);
             return Self::Text(None);
         }
-        Self::Stream(Box::new(Stream { body, activity, limit, timer: None, open: Some((flight, connection)) }))
+        Self::Stream(Box::new(Stream { body, activity, limit, timer: None, open: Some((flight, link)) }))
     }
 }
 
 impl Stream {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        match Pin::new(&mut self.body).poll_frame(cx) {
+        let mut polled = Pin::new(&mut self.body).poll_frame(cx);
+        if polled.is_pending()
+            && let Some((_, link)) = &mut self.open
+        {
+            link.drive(cx);
+            polled = Pin::new(&mut self.body).poll_frame(cx);
+        }
+        match polled {
             Poll::Pending => self.poll_timer(cx),
             Poll::Ready(Some(Err(error))) => {
                 self.open = None;
@@ -178,8 +179,8 @@ impl Stream {
     }
 
     fn end(&mut self) {
-        if let Some((flight, connection)) = self.open.take() {
-            flight.upstream.keep(connection);
+        if let Some((flight, link)) = self.open.take() {
+            flight.upstream.keep(link);
         }
     }
 }

@@ -9,7 +9,7 @@
 //! | `config`, `report` | the values that go in and out |
 //! | `policy` | the choice of a backend, without I/O |
 //! | `balancer` | the backends, the ready ones, the counters |
-//! | `upstream` | one backend: its health, and its idle connections |
+//! | `upstream`, `link` | one backend: its health, and the connections to it |
 //! | `probe` | asks a backend whether it is ready |
 //! | `proxy` | the way of one request: choice, connection, retries, answer |
 //! | `headers`, `body`, `tunnel` | the parts of a request and an answer |
@@ -29,6 +29,7 @@ mod balancer;
 mod body;
 mod config;
 mod headers;
+mod link;
 mod policy;
 mod probe;
 mod proxy;

@@ -7,13 +7,13 @@
 use crate::balancer::{Balancer, Flight, NoBackend};
 use crate::body::{Activity, RequestBody, ResponseBody};
 use crate::headers::{self, Client};
+use crate::link::Link;
 use crate::tunnel;
 use crate::upstream::{Upstream, connect_failure};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::SendRequest;
 use hyper::upgrade::OnUpgrade;
 use std::pin::pin;
 use std::sync::Arc;
@@ -116,21 +116,21 @@ impl Exchange {
     async fn attempt(&mut self, mut flight: Flight, mut request: Outgoing) -> Outcome {
         let upstream = Arc::clone(&flight.upstream);
         let age = if self.can_repeat { ANY_AGE } else { FRESH };
-        if let Some(connection) = upstream.idle(age) {
-            match self.send(flight, connection, request).await {
+        if let Some(link) = upstream.idle(age) {
+            match self.send(flight, link, request).await {
                 Ok(outcome) => return outcome,
                 // Usually it was closed while it was idle.
                 Err((same, unused, _)) => (request, flight) = (same, unused),
             }
         }
-        let connection = match upstream.connect().await {
-            Ok(connection) => connection,
+        let link = match upstream.connect().await {
+            Ok(link) => link,
             Err(error) => {
                 upstream.probe_now.notify_one();
                 return Outcome::Again(request, format!("{}: {}", upstream.id, connect_failure(&error)));
             }
         };
-        match self.send(flight, connection, request).await {
+        match self.send(flight, link, request).await {
             Ok(outcome) => outcome,
             Err((same, _, why)) => {
                 upstream.probe_now.notify_one();
@@ -143,22 +143,28 @@ impl Exchange {
     async fn send(
         &mut self,
         flight: Flight,
-        mut connection: SendRequest<RequestBody>,
+        mut link: Link,
         request: Outgoing,
     ) -> Result<Outcome, (Outgoing, Flight, String)> {
         let copy = self.can_repeat.then(|| {
             let (uri, headers) = (request.uri().clone(), request.headers().clone());
             outgoing(request.method().clone(), uri, headers, RequestBody::none())
         });
+        if !request.body().is_none() || self.client_upgrade.is_some() {
+            link.detach();
+        }
         let id = &flight.upstream.id;
-        let sent = pin!(connection.try_send_request(request));
-        let Some(answered) = self.within_limit(sent).await else {
+        let answered = {
+            let sent = pin!(link.send(request));
+            self.within_limit(sent).await
+        };
+        let Some(answered) = answered else {
             let seconds = self.limit.as_secs();
             let why = format!("Backend {id} sent no answer, and no byte moved for {seconds} s. Retry the request.");
             return Ok(Outcome::Failed(text(StatusCode::GATEWAY_TIMEOUT, why)));
         };
         match answered {
-            Ok(response) => Ok(self.pass_on(response, flight, connection)),
+            Ok(response) => Ok(self.pass_on(response, flight, link)),
             Err(mut error) => match error.take_message().or(copy) {
                 Some(same) => Err((same, flight, failure(error.error()))),
                 None => {
@@ -184,19 +190,14 @@ impl Exchange {
     }
 
     /// The answer for the client, with a body that is read while it is sent.
-    fn pass_on(
-        &mut self,
-        response: Response<Incoming>,
-        flight: Flight,
-        connection: SendRequest<RequestBody>,
-    ) -> Outcome {
+    fn pass_on(&mut self, response: Response<Incoming>, flight: Flight, link: Link) -> Outcome {
         self.activity.touch();
         let (mut parts, body) = response.into_parts();
         let is_upgraded = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         headers::to_client(&mut parts.headers, is_upgraded);
         parts.version = Version::HTTP_11;
         if !is_upgraded {
-            let body = ResponseBody::new(body, flight, connection, Arc::clone(&self.activity), self.limit);
+            let body = ResponseBody::new(body, flight, link, Arc::clone(&self.activity), self.limit);
             return Outcome::Answered(Response::from_parts(parts, body));
         }
         let Some(client) = self.client_upgrade.take() else {

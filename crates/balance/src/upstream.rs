@@ -1,10 +1,8 @@
 //! One backend: its health, and the connections to it.
 
-use crate::body::RequestBody;
 use crate::config::BackendState;
+use crate::link::Link;
 use crate::report::BackendReport;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,8 +18,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const IDLE_MOST: usize = 512;
 /// An idle connection is closed after this time.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// Headers of an answer, and what is read at once.
-const BUFFER_MOST: usize = 64 << 10;
 
 /// Locks, also after a panic of another holder: every holder leaves a valid value.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -29,7 +25,6 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// One backend at one address. Two are equal only if they are the same object.
-#[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) id: String,
     pub(crate) address: String,
@@ -50,9 +45,9 @@ pub(crate) struct Role {
     pub(crate) prober: Option<CancellationToken>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Idle {
-    connections: Vec<(SendRequest<RequestBody>, Instant)>,
+    connections: Vec<(Link, Instant)>,
     is_closed: bool,
 }
 
@@ -102,29 +97,35 @@ impl Upstream {
         was_ready != health.ready
     }
 
-    /// An idle connection that has been idle for at most `age`.
-    pub(crate) fn idle(&self, age: Duration) -> Option<SendRequest<RequestBody>> {
+    /// An idle connection that has been idle for at most `age`; the one that was used last.
+    pub(crate) fn idle(&self, age: Duration) -> Option<Link> {
         let now = Instant::now();
         let mut idle = locked(&self.idle);
-        // The youngest are at the end. One that is not ready yet has an answer whose end it has not processed: it stays.
-        let found = idle.connections.iter().rposition(|(connection, _)| connection.is_ready())?;
-        let is_young = idle.connections.get(found).is_some_and(|(_, since)| now.duration_since(*since) <= age);
-        is_young.then(|| idle.connections.swap_remove(found).0)
+        while let Some((mut link, since)) = idle.connections.pop() {
+            if now.duration_since(since) > age {
+                idle.connections.push((link, since));
+                return None;
+            }
+            if link.is_usable() {
+                return Some(link);
+            }
+        }
+        None
     }
 
     /// Keeps a connection for the next request.
-    pub(crate) fn keep(&self, connection: SendRequest<RequestBody>) {
+    pub(crate) fn keep(&self, link: Link) {
         let mut idle = locked(&self.idle);
-        if !connection.is_closed() && !idle.is_closed && idle.connections.len() < IDLE_MOST {
-            idle.connections.push((connection, Instant::now()));
+        if !idle.is_closed && idle.connections.len() < IDLE_MOST {
+            idle.connections.push((link, Instant::now()));
         }
     }
 
     /// Drops connections that the backend has closed, or that have been idle for long.
     pub(crate) fn drop_old(&self) {
         let now = Instant::now();
-        let is_kept = |since: Instant, is_closed: bool| !is_closed && now.duration_since(since) < IDLE_LIMIT;
-        locked(&self.idle).connections.retain(|(connection, since)| is_kept(*since, connection.is_closed()));
+        let mut idle = locked(&self.idle);
+        idle.connections.retain_mut(|(link, since)| now.duration_since(*since) < IDLE_LIMIT && link.is_usable());
     }
 
     /// Closes idle connections and ends probes: the configuration does not name this backend any more. Requests in flight continue.
@@ -141,18 +142,11 @@ impl Upstream {
     ///
     /// # Errors
     /// The name has no address, the backend refuses, or it does not answer within 5 s.
-    pub(crate) async fn connect(&self) -> io::Result<SendRequest<RequestBody>> {
+    pub(crate) async fn connect(&self) -> io::Result<Link> {
         let connected = timeout(CONNECT_LIMIT, TcpStream::connect(self.address.as_str())).await;
         let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         stream.set_nodelay(true)?;
-        let mut builder = http1::Builder::new();
-        builder.max_buf_size(BUFFER_MOST);
-        let (connection, driver) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        // Ends with the connection: when the backend closes it, or when its sender and the body of its answer are dropped.
-        tokio::spawn(async move {
-            let _ended = driver.with_upgrades().await;
-        });
-        Ok(connection)
+        Link::new(stream).await.map_err(io::Error::other)
     }
 }
 
