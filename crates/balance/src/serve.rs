@@ -15,8 +15,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -39,6 +40,9 @@ const HEADERS_MOST: u32 = 64 << 10;
 const STREAMS_MOST: u32 = 250;
 /// After the listener fails, usually because the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Between two looks at the first bytes of a connection.
+const PEEK_PAUSE: Duration = Duration::from_millis(5);
 
 type Builder = auto::Builder<TokioExecutor>;
 
@@ -63,9 +67,9 @@ pub async fn serve(
         }
     }));
     let _reports = AbortOnDropHandle::new(tokio::spawn(reporter::follow(Arc::clone(&balancer), report)));
-    let builder = Arc::new(builder());
+    let builders = Arc::new(builders());
     tokio::select! {
-        () = accept(&balancer, &listener, &builder) => {}
+        () = accept(&balancer, &listener, &builders) => {}
         () = stop.cancelled() => {}
     }
     drop(listener);
@@ -79,24 +83,32 @@ pub async fn serve(
     balancer.retire();
 }
 
-fn builder() -> Builder {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_LIMIT).max_buf_size(BUFFER_MOST);
-    builder
+/// Settings of connections, by protocol. hyper-util could find the protocol out by itself, but would double the read buffer of each
+/// connection for the few bytes that it looks at.
+struct Builders {
+    http1: Builder,
+    http2: Builder,
+}
+
+fn builders() -> Builders {
+    let mut http1 = Builder::new(TokioExecutor::new()).http1_only();
+    http1.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_LIMIT).max_buf_size(BUFFER_MOST);
+    let mut http2 = Builder::new(TokioExecutor::new()).http2_only();
+    http2
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MOST)
         .max_header_list_size(HEADERS_MOST)
         .keep_alive_interval(HEADERS_LIMIT);
-    builder
+    Builders { http1, http2 }
 }
 
 /// Accepts connections for ever.
-async fn accept(balancer: &Arc<Balancer>, listener: &TcpListener, builder: &Arc<Builder>) {
+async fn accept(balancer: &Arc<Balancer>, listener: &TcpListener, builders: &Arc<Builders>) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let connection = connection(Arc::clone(balancer), Arc::clone(builder), stream, peer);
+                let connection = connection(Arc::clone(balancer), Arc::clone(builders), stream, peer);
                 balancer.tasks.spawn(connection);
             }
             Err(error) => {
@@ -108,24 +120,53 @@ async fn accept(balancer: &Arc<Balancer>, listener: &TcpListener, builder: &Arc<
 }
 
 /// Answers the requests of one connection.
-async fn connection(balancer: Arc<Balancer>, builder: Arc<Builder>, stream: TcpStream, peer: SocketAddr) {
+async fn connection(balancer: Arc<Balancer>, builders: Arc<Builders>, stream: TcpStream, peer: SocketAddr) {
     if stream.set_nodelay(true).is_err() {
         return; // the client has gone
     }
     let Ok(address) = HeaderValue::try_from(peer.ip().to_canonical().to_string()) else { return };
     let client = |is_tls| Client { address, is_tls };
     let settings = balancer.settings();
-    let stream = Stalling::new(stream, settings.stream_timeout);
+    let limit = settings.stream_timeout;
     let tls = settings.tls.clone();
     drop(settings);
+    let choose = |is_http2| if is_http2 { &builders.http2 } else { &builders.http1 };
     match tls {
-        Tls::Off => requests(balancer, &builder, stream, client(false)).await,
+        Tls::Off => {
+            let begun = tokio::select! {
+                begun = timeout(HEADERS_LIMIT, begins_http2(&stream)) => begun,
+                () = balancer.stopping.cancelled() => return,
+            };
+            let Ok(Ok(is_http2)) = begun else { return };
+            requests(balancer, choose(is_http2), Stalling::new(stream, limit), client(false)).await;
+        }
+        // Boxed, so that connections without TLS need no memory for it.
         Tls::On(acceptor) => {
-            if let Ok(Ok(stream)) = timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-                Box::pin(requests(balancer, &builder, stream, client(true))).await;
+            let accepted = acceptor.accept(Stalling::new(stream, limit));
+            if let Ok(Ok(stream)) = Box::pin(timeout(HANDSHAKE_LIMIT, accepted)).await {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                Box::pin(requests(balancer, choose(is_http2), stream, client(true))).await;
             }
         }
         Tls::Unusable => {}
+    }
+}
+
+/// Whether a client speaks HTTP/2 without TLS. Reads nothing.
+async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
+    const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let mut start = [0; PREFACE.len()];
+    loop {
+        let length = stream.peek(&mut start).await?;
+        let begun = start.get(..length).unwrap_or_default();
+        if length == 0 || !PREFACE.starts_with(begun) {
+            return Ok(false);
+        }
+        if length == PREFACE.len() {
+            return Ok(true);
+        }
+        // The kernel does not say when more bytes follow those that it has shown.
+        sleep(PEEK_PAUSE).await;
     }
 }
 
@@ -135,17 +176,16 @@ where
 {
     let (stopping, killed) = (balancer.stopping.clone(), balancer.killed.clone());
     let service = ClientService { balancer, client };
-    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    // Boxed, since a future has room for each place through which a value moves.
+    let mut connection = Box::pin(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
     // Connections fail in many ways that only concern their client: no log.
-    let ended = async {
-        tokio::select! {
-            _ended = connection.as_mut() => return,
-            () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
-        }
-        let _ended = connection.await;
-    };
     tokio::select! {
-        () = ended => {}
+        _ended = connection.as_mut() => return,
+        () = stopping.cancelled() => connection.as_mut().graceful_shutdown(),
+        () = killed.cancelled() => return,
+    }
+    tokio::select! {
+        _ended = connection => {}
         () = killed.cancelled() => {}
     }
 }
