@@ -20,7 +20,6 @@ use tokio_util::task::TaskTracker;
 pub(crate) struct Settings {
     pub(crate) stream_timeout: Duration,
     pub(crate) hold: Hold,
-    pub(crate) probe: Arc<Probe>,
     pub(crate) tls: Tls,
 }
 
@@ -70,12 +69,7 @@ pub(crate) enum NoBackend {
 impl Balancer {
     pub(crate) fn new() -> Arc<Self> {
         let config = BalancerConfig::default();
-        let settings = Settings {
-            stream_timeout: config.stream_timeout,
-            hold: config.hold,
-            probe: Arc::new(config.probe),
-            tls: Tls::Off,
-        };
+        let settings = Settings { stream_timeout: config.stream_timeout, hold: config.hold, tls: Tls::Off };
         Arc::new(Self {
             settings: RwLock::new(Arc::new(settings)),
             last: Mutex::default(),
@@ -102,35 +96,36 @@ impl Balancer {
     pub(crate) fn apply(self: &Arc<Self>, config: BalancerConfig) {
         let old = self.settings();
         let tls = self.tls(config.tls, &old.tls);
-        let is_probe_new = *old.probe != config.probe;
-        let settings =
-            Settings { stream_timeout: config.stream_timeout, hold: config.hold, probe: Arc::new(config.probe), tls };
+        let settings = Settings { stream_timeout: config.stream_timeout, hold: config.hold, tls };
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
         locked(&self.picker).set_policy(config.policy);
         let mut upstreams = BTreeMap::new();
         let order = config.backends.iter().map(|backend| backend.id.clone()).collect();
         for backend in config.backends {
-            upstreams.insert(backend.id.clone(), self.upstream(backend));
+            upstreams.insert(backend.id.clone(), self.upstream(backend, &config.probe));
         }
         *locked(&self.order) = order;
         let old = std::mem::replace(&mut *locked(&self.upstreams), upstreams.clone());
         for (id, upstream) in old {
             if upstreams.get(&id).is_none_or(|new| *new != upstream) {
                 upstream.retire();
-            } else if is_probe_new {
-                upstream.probe_now.notify_one();
             }
         }
         self.refresh();
     }
 
     /// The object of a configured backend, with its prober running or not as its state requires.
-    fn upstream(self: &Arc<Self>, backend: Backend) -> Arc<Upstream> {
+    fn upstream(self: &Arc<Self>, backend: Backend, probe: &Probe) -> Arc<Upstream> {
         let known = locked(&self.upstreams).get(&backend.id).filter(|known| known.address == backend.address).cloned();
         let upstream = known.unwrap_or_else(|| Arc::new(Upstream::new(backend.id, backend.address)));
         let mut role = locked(&upstream.role);
         role.state = backend.state;
         role.capacity = backend.capacity;
+        let probe = backend.probe.as_ref().unwrap_or(probe);
+        if *role.probe != *probe {
+            role.probe = Arc::new(probe.clone());
+            upstream.probe_now.notify_one();
+        }
         match (backend.state, &role.prober) {
             (BackendState::Draining, _) => {
                 if let Some(prober) = role.prober.take() {

@@ -14,6 +14,7 @@ pub struct BalancerConfig {
     pub stream_timeout: Duration,
     /// With a certificate the listener accepts only TLS, otherwise only plain text.
     pub tls: Option<CertificatePair>,
+    /// The probe of backends that name none.
     pub probe: Probe,
     pub hold: Hold,
 }
@@ -41,6 +42,8 @@ pub struct Backend {
     pub state: BackendState,
     /// The requests per second that its kind of GPU can answer, for `instance_aware_least_load`. `None`, zero and less count as 1.
     pub capacity: Option<f64>,
+    /// Versions of a service may be probed differently. Default: as the configuration says.
+    pub probe: Option<Probe>,
 }
 
 /// What a backend gets.

@@ -29,7 +29,7 @@ pub(crate) async fn follow(balancer: Arc<Balancer>, upstream: Arc<Upstream>, end
     let probing = async {
         loop {
             let started = Instant::now();
-            let probe = Arc::clone(&balancer.settings().probe);
+            let probe = Arc::clone(&locked(&upstream.role).probe);
             let outcome = once(&upstream.address, &probe).await;
             balancer.probed(&upstream, outcome);
             let was_ready = locked(&upstream.health).first_ready_at.is_some();

@@ -1,11 +1,11 @@
 //! One backend: its health, and the connections to it.
 
-use crate::config::BackendState;
+use crate::config::{BackendState, Probe};
 use crate::link::Link;
 use crate::report::BackendReport;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -41,6 +41,7 @@ pub(crate) struct Upstream {
 pub(crate) struct Role {
     pub(crate) state: BackendState,
     pub(crate) capacity: Option<f64>,
+    pub(crate) probe: Arc<Probe>,
     /// Ends the prober, if one runs.
     pub(crate) prober: Option<CancellationToken>,
 }

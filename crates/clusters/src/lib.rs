@@ -5,15 +5,15 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
-mod hosts;
 mod fleets;
+mod hosts;
 mod managed_jobs;
 pub mod managed_output;
 pub mod output;
 pub mod ssh;
 
-pub use hosts::hosts;
 pub use fleets::{Fleet, FleetError, FleetSecrets};
+pub use hosts::hosts;
 pub use managed_jobs::SubmitError;
 pub use ssh::Entries;
 

@@ -223,6 +223,9 @@ pub enum ServerCommand {
     /// 1 some have not, and the last line says which and why; 143 stopped by a signal.
     #[command(hide = true, display_order = 37)]
     MpiWait(MpiWaitArgs),
+    /// Send requests to the replicas of a service (started in the service's own pod)
+    #[command(hide = true, display_order = 38)]
+    Balance(BalanceArgs),
     /// Make a port of this machine's loopback lead to the other end of the standard streams (started in pods that hold machines)
     #[command(hide = true, display_order = 38)]
     Relay(RelayArgs),

@@ -277,6 +277,16 @@ pub struct InitializeArgs {
 }
 
 #[derive(Args, Debug)]
+pub struct BalanceArgs {
+    /// The Serving whose replicas get the requests
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// The address to listen on [default: that of the last start, else the first free port of the loopback from 30001 on]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<std::net::SocketAddr>,
+}
+
+#[derive(Args, Debug)]
 pub struct RelayArgs {
     /// The port, where it is to be had; the first line that is printed says which it is
     #[arg(value_name = "PORT", default_value_t = 0)]

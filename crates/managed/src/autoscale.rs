@@ -227,7 +227,8 @@ impl Scaler {
         self.mode = mode;
         self.ever_ready = false;
         let target = self.rules.clipped(self.memory.target);
-        self.memory = ScalerMemory { target, version, looked_at: self.memory.looked_at.clone(), ..ScalerMemory::default() };
+        self.memory =
+            ScalerMemory { target, version, looked_at: self.memory.looked_at.clone(), ..ScalerMemory::default() };
         if !matches!(self.rules.demand, Demand::Instances(_)) {
             self.memory.target = self.asked(load, &[]);
         }

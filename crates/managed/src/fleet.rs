@@ -274,7 +274,8 @@ impl Observed {
                 event(is_bad, "Replica", format!("replica {} is {}{why}", one.number, one.state.as_str()))
             })
             .collect();
-        let was_stopped = |number: u32| self.status.versions.iter().any(|one| one.number == number && !one.stopped.is_empty());
+        let was_stopped =
+            |number: u32| self.status.versions.iter().any(|one| one.number == number && !one.stopped.is_empty());
         let stopped = status.versions.iter().filter(|one| !one.stopped.is_empty() && !was_stopped(one.number));
         events.extend(stopped.map(|one| event(true, "Stopped", format!("version {}: {}", one.number, one.stopped))));
         events

@@ -2,7 +2,7 @@
 //!
 //! Last on the PATH, for machines that lack them: `python` and `pip` for those that have `python3` only, and a `torchrun`
 //! and an `mpirun` that say what to install. First on the PATH: `trainyard-warm COMMAND`, which starts a command warm if it
-//! can (`shim::warm`), and `ssh`. MPI starts its processes through `ssh`, to a server
+//! can (`shim::warm`), `trainyard`, and `ssh`. MPI starts its processes through `ssh`, to a server
 //! in every pod; on one machine those servers would fight for one port (and need an installed, configured sshd). So `ssh`
 //! to another pod of the same headless service runs the command there through that pod's shim, `ssh` to anywhere else is
 //! the machine's own, and a pod whose program is `sshd` just waits to be stopped. A
@@ -222,6 +222,10 @@ pub fn make(bin: &Path, shim: &[OsString]) -> std::io::Result<()> {
         words.join(" "),
         quoted(&crate::warm::directory(bin.parent().unwrap_or(bin)).to_string_lossy())
     );
+    let own = format!(
+        "#!/bin/sh\n# Written by trainyard: pods find the program of their control plane, of its version.\nexec {} \"$@\"\n",
+        words.first().map_or("trainyard", String::as_str)
+    );
     fs::create_dir_all(bin.join("first"))?;
     let programs = [
         ("python", PYTHON),
@@ -232,6 +236,7 @@ pub fn make(bin: &Path, shim: &[OsString]) -> std::io::Result<()> {
         ("mpi-wait", reach.as_str()),
         ("first/ssh", ssh.as_str()),
         ("first/trainyard-warm", warm.as_str()),
+        ("first/trainyard", own.as_str()),
     ];
     programs.into_iter().try_for_each(|(name, text)| write_program(&bin.join(name), text))
 }

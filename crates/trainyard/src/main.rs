@@ -5,6 +5,7 @@
 
 mod agent;
 mod backup;
+mod balance;
 mod built_in;
 mod damaged;
 mod direct;
@@ -89,7 +90,8 @@ fn serve(command: ServerCommand, global: &Global) -> ExitCode {
             let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
             builder.worker_threads(processors.saturating_add(1));
         }
-        ServerCommand::Node(_) | ServerCommand::Operator(_) | ServerCommand::Restore(_) => {}
+        ServerCommand::Node(_) | ServerCommand::Operator(_) | ServerCommand::Balance(_) | ServerCommand::Restore(_) => {
+        }
         ServerCommand::Initialize(_) => {
             end_with_the_reader();
             // each thread keeps memory of its own, and a disk has no use for as many as there are streams
@@ -116,6 +118,7 @@ async fn served(command: ServerCommand, global: &Global) -> Result<u8, UpError> 
         ServerCommand::MpiWait(MpiWaitArgs { hostfile, port, timeout }) => {
             Ok(node::mpi_wait::wait(&Wait { hostfile, ports: port, timeout }).await)
         }
+        ServerCommand::Balance(args) => balance::balance(&args, global).await,
         ServerCommand::Relay(args) => Ok(relay::relay(&args).await),
     }
 }

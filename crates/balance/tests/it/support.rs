@@ -93,7 +93,13 @@ pub async fn refusing() -> SocketAddr {
 }
 
 pub fn backend(id: &str, address: SocketAddr) -> Backend {
-    Backend { id: id.to_owned(), address: address.to_string(), state: BackendState::Serving, capacity: None }
+    Backend {
+        id: id.to_owned(),
+        address: address.to_string(),
+        state: BackendState::Serving,
+        capacity: None,
+        probe: None,
+    }
 }
 
 /// Probes often, so that tests are fast.

@@ -60,7 +60,8 @@ impl Observed {
     }
 
     fn backend(&self, turn: &Turn, replica: &Replica) -> Option<Backend> {
-        let is_reached = matches!(replica.state, State::Starting | State::Ready | State::NotReady | State::ShuttingDown);
+        let is_reached =
+            matches!(replica.state, State::Starting | State::Ready | State::NotReady | State::ShuttingDown);
         if replica.address.is_empty() || !is_reached || replica.ran_at.is_empty() {
             return None;
         }
@@ -128,4 +129,3 @@ fn delete(pod: &Value) -> Write {
     };
     op.into()
 }
-

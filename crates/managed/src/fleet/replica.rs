@@ -173,9 +173,10 @@ fn running(replica: &Replica, report: Option<&BackendReport>, patience: Patience
     let Some(since) = time(&report.failing_since) else { return stands(State::NotReady, failure.clone()) };
     let until = api::time::later(since, patience.probing);
     match now >= until {
-        true => {
-            stands(State::FailedProbing, format!("its probes have failed for {} s: {failure}", patience.probing.as_secs()))
-        }
+        true => stands(
+            State::FailedProbing,
+            format!("its probes have failed for {} s: {failure}", patience.probing.as_secs()),
+        ),
         false => Standing { due: Some(until), ..stands(State::NotReady, failure.clone()) },
     }
 }

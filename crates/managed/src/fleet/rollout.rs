@@ -200,7 +200,11 @@ impl Observed {
         });
         let mut told = told.unwrap_or_default();
         if self.kind == FleetKind::Service && !self.status.load.message.is_empty() {
-            told = if told.is_empty() { self.status.load.message.clone() } else { format!("{told}\n{}", self.status.load.message) };
+            told = if told.is_empty() {
+                self.status.load.message.clone()
+            } else {
+                format!("{told}\n{}", self.status.load.message)
+            };
         }
         let is_there = |one: &&Replica| !one.state.has_ended();
         if status.replicas.iter().any(|one| one.state == State::Ready) {

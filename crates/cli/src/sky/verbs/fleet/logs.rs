@@ -4,7 +4,8 @@ use super::super::{Done, NOT_FOUND, misused, say};
 use super::{capital, found, kind, member, noun};
 use crate::sky::clusters::{self, SHOW, Sky};
 use crate::sky::submit::{Trouble, value_error};
-use ::clusters::{Fleet, ManagedOutput, ReadError};
+use ::clusters::Fleet;
+use ::clusters::managed_output::{ManagedOutput, ReadError};
 use ::sky::commands::Call;
 use api::foreign::{visible, visible_line};
 use futures::AsyncBufReadExt;
@@ -73,7 +74,8 @@ fn check(fleet: &Fleet, kind: FleetKind, number: u32) -> Result<(), Trouble> {
         return Ok(());
     }
     let numbers: Vec<String> = fleet.status.replicas.iter().map(|one| one.number.to_string()).collect();
-    let there = if numbers.is_empty() { "It has none now".to_owned() } else { format!("It has {}", numbers.join(", ")) };
+    let there =
+        if numbers.is_empty() { "It has none now".to_owned() } else { format!("It has {}", numbers.join(", ")) };
     Err(value_error(format!(
         "{} {number} of {} '{}' does not exist. {there}.",
         capital(member(kind)),
@@ -96,7 +98,12 @@ fn tell_waits(fleet: &Fleet, kind: FleetKind, number: u32) {
     if let Some(replica) = fleet.status.replicas.iter().find(|one| one.number == number)
         && !replica.message.is_empty()
     {
-        eprintln!("{} {number} is {}: {}", capital(member(kind)), replica.state.as_str(), visible_line(&replica.message));
+        eprintln!(
+            "{} {number} is {}: {}",
+            capital(member(kind)),
+            replica.state.as_str(),
+            visible_line(&replica.message)
+        );
     }
 }
 
@@ -114,9 +121,14 @@ fn history(fleet: &Fleet, kind: FleetKind) {
         say(format!("Version {}: {state}", version.number));
     }
     let wanted = status.scaler.target;
-    say(format!("Wanted: {wanted} {}s; requests in the last minute: {}", member(kind), status.load.requests_last_minute));
+    say(format!(
+        "Wanted: {wanted} {}s; requests in the last minute: {}",
+        member(kind),
+        status.load.requests_last_minute
+    ));
     for one in &status.replicas {
-        let times = [("launched", &one.launched_at), ("ran", &one.ran_at), ("ready", &one.ready_at), ("ended", &one.ended_at)];
+        let times =
+            [("launched", &one.launched_at), ("ran", &one.ran_at), ("ready", &one.ready_at), ("ended", &one.ended_at)];
         let times = times.iter().filter(|(_, at)| !at.is_empty()).map(|(what, at)| format!(", {what} {at}"));
         say(format!(
             "{} {} (version {}){}: {}{}",

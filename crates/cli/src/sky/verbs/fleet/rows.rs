@@ -95,7 +95,9 @@ mod tests {
         let service = |policy: Value| super::policy(&json!({"replica_policy": policy}), FleetKind::Service);
         assert_eq!(service(json!({"min_replicas": 1})), "Fixed 1 replica");
         assert_eq!(
-            service(json!({"min_replicas": 0, "max_replicas": 3, "target_qps_per_replica": 2.5, "num_overprovision": 1})),
+            service(
+                json!({"min_replicas": 0, "max_replicas": 3, "target_qps_per_replica": 2.5, "num_overprovision": 1})
+            ),
             "Autoscaling from 0 to 3 replicas with 1 overprovisioned replicas (target QPS per replica: 2.5)"
         );
         let pool = |pool: Value| super::policy(&json!({"pool": pool}), FleetKind::Pool);

@@ -2,7 +2,7 @@
 
 use super::super::launch::{check_secrets, check_workdir, place, places};
 use super::super::{Around, Done, End, confirm, refused, say};
-use super::{capital, group, kind, member, missing, noun};
+use super::{capital, group, kind, member, noun};
 use crate::sky::clusters::{self, Sky};
 use crate::sky::submit::{self, Trouble, said, value_error};
 use crate::sky::words::without_values;
@@ -127,10 +127,15 @@ impl Version {
         match (kind, task.service.is_some(), is_pool) {
             (FleetKind::Service, true, false) | (FleetKind::Pool, true, true) => {}
             (FleetKind::Service, _, _) => {
-                return Err(value_error("Service section not found in the YAML file. To fix, add a valid `service` field.").into());
+                return Err(value_error(
+                    "Service section not found in the YAML file. To fix, add a valid `service` field.",
+                )
+                .into());
             }
             (FleetKind::Pool, _, _) => {
-                return Err(value_error("Pool section not found in the YAML file. To fix, add a valid `pool` field.").into());
+                return Err(
+                    value_error("Pool section not found in the YAML file. To fix, add a valid `pool` field.").into()
+                );
             }
         }
         refused::task(&task)?;
@@ -141,7 +146,9 @@ impl Version {
             FleetKind::Service => drop(submitted::port(&task)?),
             FleetKind::Pool => {
                 if task.run.take().is_some() {
-                    eprintln!("`run` of a pool has no effect: workers run `setup`, and then the jobs that are submitted to the pool.");
+                    eprintln!(
+                        "`run` of a pool has no effect: workers run `setup`, and then the jobs that are submitted to the pool."
+                    );
                 }
                 resize_section(&mut task, call)?;
             }
@@ -150,7 +157,13 @@ impl Version {
     }
 
     /// Shows where replicas may be.
-    async fn show_places(&self, sky: &Sky, kind: FleetKind, world: &Circumstances<'_>, around: &Around) -> Result<(), End> {
+    async fn show_places(
+        &self,
+        sky: &Sky,
+        kind: FleetKind,
+        world: &Circumstances<'_>,
+        around: &Around,
+    ) -> Result<(), End> {
         let settings = around.given.clone().map(|given| Field::Map(given).to_json()).unwrap_or_default();
         let catalog = around.catalog.clone().unwrap_or_default();
         say(format!("Each {} will use the following resources (estimated):", member(kind)));
@@ -180,10 +193,7 @@ impl Version {
 
     fn secrets(&self) -> Result<FleetSecrets, Trouble> {
         let tls = self.task.service.as_ref().and_then(|section| section.given("tls")).and_then(Field::as_map);
-        Ok(FleetSecrets {
-            headers: submitted::headers(&self.task),
-            tls: tls.map(certificate).transpose()?,
-        })
+        Ok(FleetSecrets { headers: submitted::headers(&self.task), tls: tls.map(certificate).transpose()? })
     }
 }
 
@@ -193,7 +203,8 @@ fn certificate(tls: &Map) -> Result<(String, String), Trouble> {
         let path = tls.get(field).map(Field::text).unwrap_or_default();
         let home = std::env::var("HOME").unwrap_or_default();
         let full = path.strip_prefix("~/").map_or_else(|| path.clone(), |rest| format!("{home}/{rest}"));
-        std::fs::read_to_string(full).map_err(|error| value_error(format!("service.tls.{field}: cannot read {path}: {error}")))
+        std::fs::read_to_string(full)
+            .map_err(|error| value_error(format!("service.tls.{field}: cannot read {path}: {error}")))
     };
     Ok((read("certfile")?, read("keyfile")?))
 }
@@ -202,7 +213,9 @@ fn certificate(tls: &Map) -> Result<(String, String), Trouble> {
 fn check_recovery(task: &Task, kind: FleetKind) -> Result<(), Trouble> {
     let is_set = task.resources.list.iter().any(|one| one.job_recovery.is_some());
     if is_set && kind == FleetKind::Service {
-        return Err(value_error("job_recovery is disabled for SkyServe. SkyServe will replenish preempted spot with on-demand instances."));
+        return Err(value_error(
+            "job_recovery is disabled for SkyServe. SkyServe will replenish preempted spot with on-demand instances.",
+        ));
     }
     Ok(())
 }
@@ -230,7 +243,10 @@ fn running(name: &str) -> Trouble {
 
 fn ending(kind: FleetKind, name: &str) -> Trouble {
     let word = capital(noun(kind));
-    said("RuntimeError", format!("{word} '{name}' is being ended; `{} status {name}` shows when it is gone.", group(kind)))
+    said(
+        "RuntimeError",
+        format!("{word} '{name}' is being ended; `{} status {name}` shows when it is gone.", group(kind)),
+    )
 }
 
 fn trouble(kind: FleetKind, name: &str, error: FleetError) -> End {
