@@ -13,8 +13,8 @@ pub use managed_job::{
     ManagedState, ManagedTask, ReplicaOf,
 };
 pub use serving::{
-    Backend, BackendReport, Balancing, FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, Load, Pool, Probe,
-    Replica, ReplicaState, ScalerMemory, Serving, Traffic, UpdateMode,
+    BalancedReplica, Balancing, FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, Pool, ReadinessProbe,
+    Replica, ReplicaReport, ReplicaState, ScalerMemory, Serving, ServingLoad, Traffic, UpdateMode,
 };
 
 use crate::object::Gvk;

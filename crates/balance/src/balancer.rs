@@ -10,10 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// Held requests that may go to a backend within [`TURN`].
+const TURNS: usize = 4;
+const TURN: Duration = Duration::from_millis(10);
 
 /// The part of the configuration that requests and probers read.
 #[derive(Clone)]
@@ -34,6 +38,8 @@ pub(crate) struct Balancer {
     changes: watch::Sender<u64>,
     arrivals: AtomicU64,
     held: AtomicUsize,
+    /// Turns of held requests when a backend becomes ready: many servers accept only a few connections at once.
+    turns: Arc<Semaphore>,
     refused: AtomicU64,
     /// The report has changed.
     pub(crate) news: Notify,
@@ -79,6 +85,7 @@ impl Balancer {
             changes: watch::Sender::new(0),
             arrivals: AtomicU64::new(0),
             held: AtomicUsize::new(0),
+            turns: Arc::new(Semaphore::new(TURNS)),
             refused: AtomicU64::new(0),
             news: Notify::new(),
             urgent: Notify::new(),
@@ -230,11 +237,29 @@ impl Balancer {
         let mut changes = self.changes.subscribe();
         let mut late = std::pin::pin!(sleep(hold.time));
         loop {
-            if let Some(flight) = self.pick(&[]) {
-                return Ok(flight);
+            // a newer configuration may say that none will be ready
+            if self.settings().hold.most == 0 {
+                return Err(NoBackend::Full(0));
             }
+            let next = async {
+                let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
+                match self.pick(&[]) {
+                    Some(flight) => Some((flight, turn)),
+                    None => {
+                        drop(turn);
+                        let _changed = changes.changed().await;
+                        None
+                    }
+                }
+            };
             tokio::select! {
-                _changed = changes.changed() => {}
+                next = next => if let Some((flight, turn)) = next {
+                    tokio::spawn(async move {
+                        sleep(TURN).await;
+                        drop(turn);
+                    });
+                    return Ok(flight);
+                },
                 () = &mut late => return Err(NoBackend::Late(hold.time)),
                 () = self.stopping.cancelled() => return Err(NoBackend::Stopping),
             }

@@ -22,6 +22,8 @@ use tokio::time::timeout_at;
 
 /// Backends that one request tries.
 const BACKENDS_MOST: usize = 3;
+/// Connections that may fail for one request.
+const REFUSALS_MOST: u32 = 100;
 /// What a refused client is advised to wait.
 const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("5");
 /// A backend may close an idle connection while a request is on its way. For a request that cannot be repeated, only a connection that was
@@ -38,6 +40,8 @@ enum Outcome {
     Answered(Response<ResponseBody>),
     /// Another backend may get the request.
     Again(Outgoing, String),
+    /// The backend took no connection.
+    Refused(Outgoing, String),
     /// The request ends here.
     Failed(Response<ResponseBody>),
 }
@@ -90,7 +94,8 @@ impl Exchange {
     async fn run(mut self, mut request: Outgoing) -> Response<ResponseBody> {
         let mut tried: Vec<Arc<Upstream>> = Vec::new();
         let mut last = String::new();
-        while tried.len() < BACKENDS_MOST {
+        let mut refused = 0_u32;
+        while tried.len() < BACKENDS_MOST && refused < REFUSALS_MOST {
             let flight = match self.balancer.choose(&tried).await {
                 Ok(flight) => flight,
                 Err(NoBackend::Tried) => break,
@@ -102,9 +107,15 @@ impl Exchange {
             match self.attempt(flight, request).await {
                 Outcome::Answered(response) | Outcome::Failed(response) => return response,
                 Outcome::Again(same, why) => (request, last) = (same, why),
+                Outcome::Refused(same, why) => {
+                    // it has seen nothing of the request; another one gets it, or the next one that is ready
+                    tried.pop();
+                    refused = refused.saturating_add(1);
+                    (request, last) = (same, why);
+                }
             }
         }
-        let count = tried.len();
+        let count = tried.len().saturating_add(refused as usize);
         text(
             StatusCode::BAD_GATEWAY,
             format!("No backend answered; {count} tried. The last, {last}. Retry the request."),
@@ -126,8 +137,10 @@ impl Exchange {
         let link = match upstream.connect().await {
             Ok(link) => link,
             Err(error) => {
+                let why = connect_failure(&error);
+                self.balancer.probed(&upstream, Err(why.clone()));
                 upstream.probe_now.notify_one();
-                return Outcome::Again(request, format!("{}: {}", upstream.id, connect_failure(&error)));
+                return Outcome::Refused(request, format!("{}: {why}", upstream.id));
             }
         };
         match self.send(flight, link, request).await {
@@ -231,6 +244,7 @@ fn failure(error: &hyper::Error) -> String {
 
 fn refusal(why: &NoBackend) -> Response<ResponseBody> {
     let why = match why {
+        NoBackend::Full(0) => "No backend is ready, and none will be. The owner of the service knows why.".to_owned(),
         NoBackend::Full(most) => {
             format!("No backend is ready, and the {most} requests that may wait for one already do. Retry in 5 s.")
         }

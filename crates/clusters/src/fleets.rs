@@ -99,12 +99,12 @@ impl Sky {
     ) -> Result<(), FleetError> {
         let submission = self.submission(file).await?;
         let spec = FleetSpec { version: 1, submission, ..spec };
-        self.keep_secrets(&spec.name, 1, secrets).await?;
-        match self.fleets(kind).create(&PostParams::default(), &serde_json::from_value(object(kind, &spec))?).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Err(FleetError::Exists),
-            Err(error) => Err(error.into()),
-            Ok(_) => Ok(()),
-        }
+        let made: DynamicObject = serde_json::from_value(object(kind, &spec))?;
+        let made = match self.fleets(kind).create(&PostParams::default(), &made).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => return Err(FleetError::Exists),
+            made => made?,
+        };
+        self.keep_secrets(&spec.name, 1, secrets, &made).await
     }
 
     /// Submits a newer version of a service or a pool, and returns its number.
@@ -126,7 +126,7 @@ impl Sky {
                 return Err(FleetError::Ending);
             }
             let version = held.spec.version.saturating_add(1);
-            self.keep_secrets(&spec.name, version, secrets.clone()).await?;
+            self.keep_secrets(&spec.name, version, secrets.clone(), &held.object).await?;
             let patch = json!({
                 "metadata": {"resourceVersion": held.object.metadata.resource_version},
                 "spec": {
@@ -163,8 +163,14 @@ impl Sky {
         Ok(held.metadata.name.unwrap_or_default())
     }
 
-    /// Adds what is secret of a version to the Secret of the load balancer.
-    async fn keep_secrets(&self, shown: &str, version: u32, secrets: FleetSecrets) -> Result<(), FleetError> {
+    /// Adds what is secret of a version to the Secret of the load balancer, which lives as long as the service.
+    async fn keep_secrets(
+        &self,
+        shown: &str,
+        version: u32,
+        secrets: FleetSecrets,
+        owner: &DynamicObject,
+    ) -> Result<(), FleetError> {
         let mut data = Map::new();
         if let Some(headers) = secrets.headers {
             data.insert(headers_key(version), headers.into());
@@ -180,22 +186,16 @@ impl Sky {
         let patch = Patch::Merge(json!({"stringData": Value::Object(data.clone())}));
         match self.secrets().patch(&name, &PatchParams::default(), &patch).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                let made: DynamicObject = serde_json::from_value(secret(shown, data))?;
+                let mut made: DynamicObject = serde_json::from_value(secret(shown, data))?;
+                let kind = FleetKind::Service.gvk().kind;
+                let owner = json!([{
+                    "apiVersion": api::sky::API_VERSION, "kind": kind, "name": owner.metadata.name,
+                    "uid": owner.metadata.uid,
+                }]);
+                made.metadata.owner_references = Some(serde_json::from_value(owner)?);
                 self.secrets().create(&PostParams::default(), &made).await?;
                 Ok(())
             }
-            Err(error) => Err(error.into()),
-            Ok(_) => Ok(()),
-        }
-    }
-
-    /// Removes what is secret of a service that is gone.
-    ///
-    /// # Errors
-    /// The API refuses it, or does not answer.
-    pub async fn forget_secrets(&self, shown: &str) -> Result<(), ClientError> {
-        match self.secrets().delete(&balancer_name(shown), &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(error.into()),
             Ok(_) => Ok(()),
         }

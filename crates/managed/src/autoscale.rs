@@ -17,7 +17,7 @@ const DOWNSCALE_SECS: f64 = 1200.0;
 
 /// What a service or a pool asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rules {
+pub struct ScalingRules {
     /// Fewest replicas.
     pub least: u32,
     /// Most replicas, without those in reserve.
@@ -82,7 +82,7 @@ pub struct Member {
 
 /// What is to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Scaling {
     /// One more replica. `None`: as the task says; else whether on a spot machine.
     Add(Option<bool>),
     /// End the replica of this number.
@@ -92,7 +92,7 @@ pub enum Change {
 /// The scaler of a service or a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaler {
-    pub rules: Rules,
+    pub rules: ScalingRules,
     pub memory: ScalerMemory,
     /// How replicas of older versions are replaced.
     pub mode: UpdateMode,
@@ -117,7 +117,7 @@ fn looks(delay: &Value, default: f64) -> u32 {
     whole(number(delay).unwrap_or(default) / f64::from(INTERVAL_SECS))
 }
 
-impl Rules {
+impl ScalingRules {
     /// The rules of a `service` section in the form of a task file.
     pub fn of(service: &Value) -> Self {
         if let Some(pool) = service.get("pool") {
@@ -206,7 +206,7 @@ fn surplus_and_lack(there: u32, wanted: u32) -> (usize, usize) {
 
 impl Scaler {
     /// The scaler of the first version.
-    pub fn new(rules: Rules, version: u32) -> Self {
+    pub fn new(rules: ScalingRules, version: u32) -> Self {
         let memory = ScalerMemory { target: rules.least, version, ..ScalerMemory::default() };
         Self { rules, memory, mode: UpdateMode::default(), ever_ready: false }
     }
@@ -222,7 +222,7 @@ impl Scaler {
     }
 
     /// Takes a newer version in. `load` is that of the last look.
-    pub fn update(&mut self, rules: Rules, version: u32, mode: UpdateMode, load: Demanded) {
+    pub fn update(&mut self, rules: ScalingRules, version: u32, mode: UpdateMode, load: Demanded) {
         self.rules = rules;
         self.mode = mode;
         self.ever_ready = false;
@@ -338,7 +338,7 @@ impl Scaler {
     }
 
     /// What is to change among the replicas of the newest version.
-    pub fn changes(&self, members: &[Member]) -> Vec<Change> {
+    pub fn changes(&self, members: &[Member]) -> Vec<Scaling> {
         let is_counted = |one: &&Member| one.version == self.memory.version && !one.state.has_ended();
         let latest: Vec<&Member> = members.iter().filter(is_counted).collect();
         if let Some(fallback) = self.rules.fallback {
@@ -350,8 +350,8 @@ impl Scaler {
             Demand::Instances(_) => self.smallest(latest, surplus),
             Demand::Fixed | Demand::Requests(_) => first_to_end(latest, surplus),
         };
-        let added = std::iter::repeat_n(Change::Add(None), lack);
-        added.chain(ended.into_iter().map(Change::End)).collect()
+        let added = std::iter::repeat_n(Scaling::Add(None), lack);
+        added.chain(ended.into_iter().map(Scaling::End)).collect()
     }
 
     /// So many replicas of the smallest capacity.
@@ -363,7 +363,7 @@ impl Scaler {
         members.iter().take(many).map(|one| one.number).collect()
     }
 
-    fn with_fallback(&self, fallback: Fallback, latest: &[&Member]) -> Vec<Change> {
+    fn with_fallback(&self, fallback: Fallback, latest: &[&Member]) -> Vec<Scaling> {
         let (spot, on_demand): (Vec<&Member>, Vec<&Member>) = latest.iter().copied().partition(|one| one.is_spot);
         let spot_wanted = self.wanted().saturating_sub(fallback.base);
         let ready = spot.iter().filter(|one| one.state == ReplicaState::Ready).count();
@@ -374,8 +374,8 @@ impl Scaler {
         let mut changes = Vec::new();
         for (members, wanted, is_spot) in [(spot, spot_wanted, true), (on_demand, on_demand_wanted, false)] {
             let (surplus, lack) = surplus_and_lack(length(&members), wanted);
-            changes.extend(std::iter::repeat_n(Change::Add(Some(is_spot)), lack));
-            ended.extend(first_to_end(members, surplus).into_iter().map(Change::End));
+            changes.extend(std::iter::repeat_n(Scaling::Add(Some(is_spot)), lack));
+            ended.extend(first_to_end(members, surplus).into_iter().map(Scaling::End));
         }
         changes.extend(ended);
         changes

@@ -15,7 +15,8 @@ pub use observed::Observed;
 
 use api::object::{self, Gvk, Target};
 use api::sky::{
-    FleetState, FleetStatus, Replica, ReplicaState as State, cluster_gvk, keys, managed_job_gvk, pool_gvk, serving_gvk,
+    FleetState, FleetStatus, Replica, ReplicaState as State, cluster_gvk, keys, launch_gvk, managed_job_gvk, pool_gvk,
+    serving_gvk,
 };
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWrite, Wakes, Watch, World, Write};
@@ -70,14 +71,17 @@ fn fleet_of(job: &Value) -> Vec<Target> {
     vec![Target { gvk: kind.gvk(), key: object::Key::new(object::meta(job, "namespace"), name) }]
 }
 
-fn of_job(_: &dyn World, job: &Value) -> Vec<Target> {
-    fleet_of(job)
-}
-
-fn of_cluster(world: &dyn World, cluster: &Value) -> Vec<Target> {
+/// The same for the job that a cluster is of.
+fn fleet_of_cluster(world: &dyn World, cluster: &Value) -> Vec<Target> {
     let Some(job) = object::label(cluster, keys::MANAGED_JOB) else { return Vec::new() };
     let key = object::Key::new(object::meta(cluster, "namespace"), job);
     world.head(&managed_job_gvk(), &key).map(|job| fleet_of(&job)).unwrap_or_default()
+}
+
+/// Each of the two reconcilers is woken for its own kind only.
+fn only(kind: FleetKind, mut targets: Vec<Target>) -> Vec<Target> {
+    targets.retain(|target| target.gvk == kind.gvk());
+    targets
 }
 
 impl Reconciler for FleetController {
@@ -95,10 +99,21 @@ impl Reconciler for FleetController {
     }
 
     fn watches(&self) -> Vec<Watch> {
-        let keyed = |gvk, keys: fn(&dyn World, &Value) -> Vec<Target>| Watch { gvk, wakes: Wakes::Keys(keys) };
+        type Keys = fn(&dyn World, &Value) -> Vec<Target>;
+        let (of_job, of_cluster): (Keys, Keys) = match self.0 {
+            FleetKind::Service => (
+                |_, job| only(FleetKind::Service, fleet_of(job)),
+                |world, cluster| only(FleetKind::Service, fleet_of_cluster(world, cluster)),
+            ),
+            FleetKind::Pool => (
+                |_, job| only(FleetKind::Pool, fleet_of(job)),
+                |world, cluster| only(FleetKind::Pool, fleet_of_cluster(world, cluster)),
+            ),
+        };
         let mut watches = vec![
-            keyed(managed_job_gvk(), of_job),
-            keyed(cluster_gvk(), of_cluster),
+            Watch { gvk: managed_job_gvk(), wakes: Wakes::Keys(of_job) },
+            Watch { gvk: cluster_gvk(), wakes: Wakes::Keys(of_cluster) },
+            Watch { gvk: launch_gvk(), wakes: Wakes::Nothing },
             Watch { gvk: core("ConfigMap"), wakes: Wakes::Nothing },
         ];
         if self.0 == FleetKind::Service {
@@ -108,7 +123,7 @@ impl Reconciler for FleetController {
     }
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
-        Observed::look(world, target, self.0)
+        (target.gvk == self.0.gvk()).then(|| Observed::look(world, target, self.0)).flatten()
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
@@ -146,10 +161,10 @@ impl Observed {
         match self.section(&turn.status) {
             Ok(section) => {
                 self.roll(&mut turn, &section, now);
+                (turn.status.state, turn.status.message) = self.state(&turn.status);
                 if self.kind == FleetKind::Service {
-                    self.balance(&mut turn, now);
+                    self.balance(&mut turn);
                 }
-                (turn.status.state, turn.status.message) = self.state(&turn.status, &section);
             }
             Err(why) if self.is_late(now) => {
                 turn.status.message = why;
@@ -174,8 +189,8 @@ impl Observed {
         }
         turn.status.message = match self.jobs.len() {
             0 => String::new(),
-            1 => "1 replica is being ended".to_owned(),
-            many => format!("{many} replicas are being ended"),
+            1 => "1 replica is being terminated".to_owned(),
+            many => format!("{many} replicas are being terminated"),
         };
         for own in &self.jobs {
             turn.writes.extend(self.ended(own));
@@ -194,9 +209,7 @@ impl Observed {
                 None if replica.state.has_ended() || replica.is_ending => {}
                 None => turn.writes.extend(self.created(&turn.status, replica)),
                 Some(own) if replica.state.is_failed() => turn.writes.extend(self.cancelled(own)),
-                Some(own) if replica.is_ending && !self.is_drained(replica, now) => {
-                    let _ = own;
-                }
+                Some(_) if replica.is_ending && !self.is_drained(replica, now) => {}
                 Some(own) if replica.is_ending || replica.state.has_ended() => turn.writes.extend(self.ended(own)),
                 Some(_) => {}
             }

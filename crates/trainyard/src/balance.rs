@@ -3,8 +3,10 @@
 //! It follows the Serving, gives its replicas to `balance`, and writes into `status.load` what that reports. While the API server is away
 //! it goes on with the replicas that it knows.
 
-use ::balance::{Backend, BackendState, BalancerConfig, BalancerReport, CertificatePair, Policy, Probe};
-use api::sky::{self, BackendReport, Balancing, FleetStatus, Load, Traffic, serving_gvk};
+use ::balance::{Backend, BackendState, BalancerConfig, BalancerReport, CertificatePair, Hold, Policy, Probe};
+use api::sky::{
+    BalancedReplica, Balancing, FleetStatus, ReadinessProbe, ReplicaReport, ServingLoad, Traffic, serving_gvk,
+};
 use cli::exit;
 use client::ClientError;
 use futures::StreamExt;
@@ -208,14 +210,14 @@ async fn secret(client: &Client, namespace: &str, serving: &str) -> Result<Secre
 
 fn configuration(balancing: &Balancing, secret: &Secret) -> BalancerConfig {
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(120));
-    let probe = |probe: &sky::Probe| Probe {
+    let probe = |probe: &ReadinessProbe| Probe {
         path: probe.path.clone(),
         timeout: seconds(probe.timeout_seconds),
         interval: seconds(probe.interval_seconds).max(Duration::from_millis(100)),
         post_data: Some(probe.body.clone()).filter(|body| !body.is_empty()),
         headers: headers(secret.values.get(&probe.headers_key)),
     };
-    let backend = |backend: &sky::Backend| Backend {
+    let backend = |backend: &BalancedReplica| Backend {
         id: backend.replica.to_string(),
         address: backend.address.clone(),
         state: match backend.traffic {
@@ -234,6 +236,7 @@ fn configuration(balancing: &Balancing, secret: &Secret) -> BalancerConfig {
         policy: Policy::parse(&balancing.policy).unwrap_or_default(),
         stream_timeout: seconds(balancing.stream_timeout_seconds),
         tls: balancing.is_tls.then(|| pair.unwrap_or_else(no_certificate)),
+        hold: if balancing.refuses { Hold { most: 0, ..Hold::default() } } else { Hold::default() },
         ..BalancerConfig::default()
     }
 }
@@ -249,13 +252,13 @@ fn headers(text: Option<&String>) -> Vec<(String, String)> {
 }
 
 /// The load, as the Serving's status has it.
-fn load(report: &BalancerReport, known: &Known) -> Load {
+fn load(report: &BalancerReport, known: &Known) -> ServingLoad {
     let scheme = if known.is_tls { "https" } else { "http" };
     let message = [Some(known.message.clone()), report.tls_error.clone()];
     let backends = report.backends.iter().filter_map(|(id, one)| {
         let replica = id.parse().ok()?;
         let time = |time: Option<jiff::Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
-        Some(BackendReport {
+        Some(ReplicaReport {
             replica,
             is_draining: known.draining.contains(&replica),
             is_ready: one.ready,
@@ -266,7 +269,7 @@ fn load(report: &BalancerReport, known: &Known) -> Load {
             in_flight: u64::try_from(one.in_flight).unwrap_or(u64::MAX),
         })
     });
-    Load {
+    ServingLoad {
         endpoint: format!("{scheme}://{}", known.address),
         message: message.into_iter().flatten().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; "),
         requests_last_minute: report.requests_last_minute,
@@ -276,13 +279,18 @@ fn load(report: &BalancerReport, known: &Known) -> Load {
 }
 
 /// What the control plane waits for: it is written at once when it changes.
-fn urgent(load: &Load) -> Load {
-    let backends = load.backends.iter().map(|one| BackendReport {
+fn urgent(load: &ServingLoad) -> ServingLoad {
+    let backends = load.backends.iter().map(|one| ReplicaReport {
         failures: 0,
         in_flight: u64::from(one.is_draining && one.in_flight > 0),
         ..one.clone()
     });
-    Load { requests_last_minute: 0, held: u64::from(load.held > 0), backends: backends.collect(), ..load.clone() }
+    ServingLoad {
+        requests_last_minute: 0,
+        held: u64::from(load.held > 0),
+        backends: backends.collect(),
+        ..load.clone()
+    }
 }
 
 /// Writes the reports into the status.
@@ -292,7 +300,7 @@ async fn tell(
     mut known: watch::Receiver<Known>,
     report: &mut watch::Receiver<BalancerReport>,
 ) {
-    let (mut written, mut at) = (Load::default(), Instant::now());
+    let (mut written, mut at) = (ServingLoad::default(), Instant::now());
     loop {
         let now = load(&report.borrow_and_update(), &known.borrow_and_update());
         let due = at.checked_add(COUNTED).unwrap_or(at);
@@ -320,7 +328,7 @@ async fn tell(
 }
 
 /// The change of the status, which replaces all of the last load.
-fn patch(load: &Load) -> Value {
+fn patch(load: &ServingLoad) -> Value {
     let mut body = serde_json::to_value(load).unwrap_or_default();
     for name in ["message", "requestsLastMinute", "held", "backends"] {
         if body.get(name).is_none() {
@@ -330,7 +338,7 @@ fn patch(load: &Load) -> Value {
     json!({"status": {"load": body}})
 }
 
-fn say_changes(before: &Load, now: &Load) {
+fn say_changes(before: &ServingLoad, now: &ServingLoad) {
     for one in &now.backends {
         let was = before.backends.iter().find(|was| was.replica == one.replica);
         match (was.is_some_and(|was| was.is_ready), one.is_ready) {
@@ -350,15 +358,15 @@ mod tests {
 
     #[test]
     fn only_what_the_control_plane_waits_for_is_urgent() {
-        let load = |failures: u32, in_flight: u64, is_draining: bool, held: u64| Load {
+        let load = |failures: u32, in_flight: u64, is_draining: bool, held: u64| ServingLoad {
             held,
-            backends: vec![BackendReport { replica: 1, failures, in_flight, is_draining, ..BackendReport::default() }],
-            ..Load::default()
+            backends: vec![ReplicaReport { replica: 1, failures, in_flight, is_draining, ..ReplicaReport::default() }],
+            ..ServingLoad::default()
         };
         assert_eq!(urgent(&load(1, 5, false, 3)), urgent(&load(2, 9, false, 8)));
         assert_ne!(urgent(&load(0, 1, true, 0)), urgent(&load(0, 0, true, 0)), "it is drained");
         assert_ne!(urgent(&load(0, 0, false, 0)), urgent(&load(0, 0, false, 1)), "somebody waits");
-        assert_eq!(patch(&Load::default())["status"]["load"]["held"], Value::Null);
+        assert_eq!(patch(&ServingLoad::default())["status"]["load"]["held"], Value::Null);
     }
 
     #[test]

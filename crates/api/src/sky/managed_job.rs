@@ -115,6 +115,9 @@ pub struct JobTask {
     pub is_empty: bool,
     /// When it is started again.
     pub recovery: JobRecovery,
+    /// Its `service` section, without secrets: where there are some, it says `true`. Null: it has none.
+    #[serde(skip_serializing_if = "serde_json::Value::is_null")]
+    pub service: serde_json::Value,
 }
 
 /// When a task is started again.

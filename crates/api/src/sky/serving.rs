@@ -129,7 +129,7 @@ pub struct FleetStatus {
     pub balancing: Balancing,
     /// What the load balancer reports. It alone writes this.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub load: Load,
+    pub load: ServingLoad,
 }
 
 /// A version of a service or a pool.
@@ -253,17 +253,20 @@ pub struct Balancing {
     /// Whether it answers with TLS.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_tls: bool,
+    /// Whether requests are refused while no replica is ready, because none will be. Default: they wait.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub refuses: bool,
     /// The replicas that may be reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
-    pub backends: Vec<Backend>,
+    pub backends: Vec<BalancedReplica>,
 }
 
 /// A replica as the load balancer knows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Backend {
+pub struct BalancedReplica {
     /// Number of the replica.
     pub replica: u32,
     /// `host:port`.
@@ -275,7 +278,7 @@ pub struct Backend {
     #[serde(default, skip_serializing_if = "is_default")]
     pub capacity: f64,
     /// How the load balancer finds out whether it is ready.
-    pub probe: Probe,
+    pub probe: ReadinessProbe,
 }
 
 /// Whether a replica gets requests.
@@ -295,7 +298,7 @@ pub enum Traffic {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Probe {
+pub struct ReadinessProbe {
     /// `/health`.
     pub path: String,
     /// Seconds that an answer may take.
@@ -314,7 +317,7 @@ pub struct Probe {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Load {
+pub struct ServingLoad {
     /// Where it answers: `http://127.0.0.1:30001`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub endpoint: String,
@@ -330,14 +333,14 @@ pub struct Load {
     /// The replicas that it probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
-    pub backends: Vec<BackendReport>,
+    pub backends: Vec<ReplicaReport>,
 }
 
 /// What the load balancer reports of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BackendReport {
+pub struct ReplicaReport {
     /// Number of the replica.
     pub replica: u32,
     /// Whether it gets no more requests.

@@ -3,10 +3,11 @@
 
 use super::observed::Observed;
 use super::{SOON, Turn, core};
-use crate::autoscale::Rules;
+use crate::autoscale::ScalingRules;
 use api::object::{self, Key, Target};
-use api::sky::{Backend, Balancing, GROUP, Probe, Replica, ReplicaState as State, Traffic, UpdateMode};
-use jiff::Timestamp;
+use api::sky::{
+    BalancedReplica, Balancing, FleetState, GROUP, ReadinessProbe, Replica, ReplicaState as State, Traffic, UpdateMode,
+};
 use reconcile::{Op, Propagation, Write};
 use serde_json::{Value, json};
 
@@ -20,11 +21,11 @@ pub(super) fn name(serving: &str) -> String {
     format!("serve-{serving}-balancer")
 }
 
-fn probe(section: &Value, version: u32) -> Probe {
+fn probe(section: &Value, version: u32) -> ReadinessProbe {
     let probe = &section["readiness_probe"];
     let number = |name: &str, default: f64| probe[name].as_f64().unwrap_or(default);
     let has_headers = probe["headers"].as_bool() == Some(true);
-    Probe {
+    ReadinessProbe {
         path: probe["path"].as_str().unwrap_or("/").to_owned(),
         timeout_seconds: number("timeout_seconds", 15.0),
         interval_seconds: number("endpoint_probe_interval_seconds", 10.0),
@@ -35,8 +36,8 @@ fn probe(section: &Value, version: u32) -> Probe {
 
 impl Observed {
     /// Tells the load balancer of its replicas, and keeps its pod running.
-    pub(super) fn balance(&self, turn: &mut Turn, now: Timestamp) {
-        let backends: Vec<Backend> =
+    pub(super) fn balance(&self, turn: &mut Turn) {
+        let backends: Vec<BalancedReplica> =
             turn.status.replicas.iter().filter_map(|replica| self.backend(turn, replica)).collect();
         let newest = turn.status.versions.last().and_then(|version| self.file(&version.submission).ok());
         let section = newest.map(super::observed::section_of).unwrap_or_default();
@@ -46,6 +47,7 @@ impl Observed {
             policy: policy.to_owned(),
             stream_timeout_seconds: timeout.unwrap_or(120.0),
             is_tls: section.get("tls").is_some_and(|tls| !tls.is_null()),
+            refuses: turn.status.state == FleetState::Failed,
             backends,
         };
         match &self.balancer {
@@ -56,10 +58,9 @@ impl Observed {
             }
             Some(_) => {}
         }
-        let _ = now;
     }
 
-    fn backend(&self, turn: &Turn, replica: &Replica) -> Option<Backend> {
+    fn backend(&self, turn: &Turn, replica: &Replica) -> Option<BalancedReplica> {
         let is_reached =
             matches!(replica.state, State::Starting | State::Ready | State::NotReady | State::ShuttingDown);
         if replica.address.is_empty() || !is_reached || replica.ran_at.is_empty() {
@@ -75,11 +76,11 @@ impl Observed {
             UpdateMode::BlueGreen if !is_active => Traffic::Probed,
             UpdateMode::Rolling | UpdateMode::BlueGreen => Traffic::Serving,
         };
-        Some(Backend {
+        Some(BalancedReplica {
             replica: replica.number,
             address: replica.address.clone(),
             traffic,
-            capacity: Rules::of(&section).capacity(&replica.gpu),
+            capacity: ScalingRules::of(&section).capacity(&replica.gpu),
             probe: probe(&section, replica.version),
         })
     }

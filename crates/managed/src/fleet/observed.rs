@@ -4,8 +4,8 @@ use super::{FleetKind, core, rollout};
 use crate::names::object_name;
 use api::object::{self, Key, Target};
 use api::sky::{
-    API_VERSION, BackendReport, Cluster, FleetSpec, FleetStatus, JobFile, ManagedJob, ManagedJobSpec, Replica,
-    ReplicaOf, cluster_gvk, keys, launch_gvk, managed_job_gvk,
+    API_VERSION, Cluster, FleetSpec, FleetStatus, JobFile, ManagedJob, ManagedJobSpec, Replica, ReplicaOf,
+    ReplicaReport, cluster_gvk, keys, launch_gvk, managed_job_gvk,
 };
 use jiff::Timestamp;
 use reconcile::{Op, PatchBody, Propagation, World, Write};
@@ -105,7 +105,7 @@ impl Observed {
         self.jobs.iter().find(|own| own.number() == number)
     }
 
-    pub(super) fn report(&self, number: u32) -> Option<&BackendReport> {
+    pub(super) fn report(&self, number: u32) -> Option<&ReplicaReport> {
         self.status.load.backends.iter().find(|one| one.replica == number)
     }
 
@@ -237,5 +237,5 @@ impl Observed {
 
 /// The `service` section of a version's task.
 pub(super) fn section_of(file: &JobFile) -> Value {
-    file.tasks.first().map(|task| task.task["service"].clone()).unwrap_or_default()
+    file.tasks.first().map(|task| task.service.clone()).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use super::{FleetKind, Turn};
 use crate::jobs::RESOURCES;
 use crate::names::place;
 use api::object;
-use api::sky::{BackendReport, ClusterPhase, Ground, ManagedState, Replica, ReplicaState as State};
+use api::sky::{ClusterPhase, Ground, ManagedState, Replica, ReplicaReport, ReplicaState as State};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -151,7 +151,7 @@ fn starting(own: &Own, state: ManagedState) -> Standing {
     }
 }
 
-fn running(replica: &Replica, report: Option<&BackendReport>, patience: Patience, now: Timestamp) -> Standing {
+fn running(replica: &Replica, report: Option<&ReplicaReport>, patience: Patience, now: Timestamp) -> Standing {
     let Some(report) = report else {
         return stands(State::Starting, "the load balancer has not probed it yet");
     };
@@ -190,7 +190,7 @@ fn ended(own: &Own) -> Standing {
     let evidence = evidence.unwrap_or_else(|| message.clone());
     match (own.job.status.state, attempt.map(|attempt| attempt.ground)) {
         (ManagedState::Succeeded, _) => {
-            fatal(State::Failed, "its code exited with 0; `run` of a replica has to go on until the replica is ended")
+            fatal(State::Failed, "its `run` exited with 0, but a replica must run until it is terminated")
         }
         (ManagedState::Cancelled, _) => stands(State::Preempted, "its job was cancelled"),
         (_, Some(Ground::MachinesLost | Ground::Interrupted | Ground::Asked)) => stands(State::Preempted, evidence),
@@ -212,13 +212,13 @@ mod tests {
     fn a_replica_is_given_the_time_that_its_file_says() {
         let patience = Patience::of(&json!({"readiness_probe": {"path": "/", "initial_delay_seconds": 30}}));
         let replica = Replica { ran_at: at(100).to_string(), ..Replica::default() };
-        let failing = BackendReport { last_failure: "GET / answered 503".into(), ..BackendReport::default() };
+        let failing = ReplicaReport { last_failure: "GET / answered 503".into(), ..ReplicaReport::default() };
         let early = running(&replica, Some(&failing), patience, at(129));
         assert_eq!((early.state, early.due), (State::Starting, Some(at(130))));
         let late = running(&replica, Some(&failing), patience, at(130));
         assert_eq!((late.state, late.is_fatal), (State::FailedInitialDelay, true));
         assert_eq!(late.message, "not ready within 30 s of its start: GET / answered 503");
-        let ready = BackendReport { is_ready: true, ..BackendReport::default() };
+        let ready = ReplicaReport { is_ready: true, ..ReplicaReport::default() };
         assert_eq!(running(&replica, Some(&ready), patience, at(500)).state, State::Ready);
     }
 
@@ -226,7 +226,7 @@ mod tests {
     fn a_replica_that_was_ready_fails_after_its_probes_have_failed_for_long() {
         let patience = Patience::of(&Value::Null);
         let replica = Replica { ready_at: at(10).to_string(), ..Replica::default() };
-        let failing = BackendReport { failing_since: at(20).to_string(), ..BackendReport::default() };
+        let failing = ReplicaReport { failing_since: at(20).to_string(), ..ReplicaReport::default() };
         assert_eq!(running(&replica, Some(&failing), patience, at(199)).state, State::NotReady);
         let failed = running(&replica, Some(&failing), patience, at(200));
         assert_eq!((failed.state, failed.is_fatal), (State::FailedProbing, false));

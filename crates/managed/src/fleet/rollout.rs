@@ -2,7 +2,7 @@
 
 use super::observed::Observed;
 use super::{FleetKind, Turn};
-use crate::autoscale::{Change, Demanded, Member, Rules, Scaler};
+use crate::autoscale::{Demanded, Member, Scaler, Scaling, ScalingRules};
 use crate::names::place;
 use crate::spot::{self, Zone};
 use api::sky::{
@@ -100,14 +100,14 @@ impl Observed {
         }
         Self::look_at_load(turn, &mut scaler, load, &members, now);
         let newer = members.iter().filter(|one| one.version > version.number && !one.state.has_ended());
-        let mut changes: Vec<Change> = newer.map(|one| Change::End(one.number)).collect();
-        changes.extend(scaler.outdated(&members, &active).into_iter().map(Change::End));
+        let mut changes: Vec<Scaling> = newer.map(|one| Scaling::End(one.number)).collect();
+        changes.extend(scaler.outdated(&members, &active).into_iter().map(Scaling::End));
         changes.extend(scaler.changes(&members));
         self.note_zones(&mut turn.status, section);
         for change in changes {
             match change {
-                Change::End(number) => end(&mut turn.status, number, now),
-                Change::Add(is_spot) => add(&mut turn.status, &version, is_spot, section),
+                Scaling::End(number) => end(&mut turn.status, number, now),
+                Scaling::Add(is_spot) => add(&mut turn.status, &version, is_spot, section),
             }
         }
         turn.status.scaler = scaler.memory;
@@ -122,7 +122,7 @@ impl Observed {
 
     /// The scaler as it was after the last look.
     fn scaler(status: &FleetStatus, version: &FleetVersion, section: &Value, load: Demanded) -> Scaler {
-        let rules = Rules::of(section);
+        let rules = ScalingRules::of(section);
         let mut scaler = Scaler::new(rules.clone(), version.number);
         match status.scaler.version {
             0 => {}
@@ -191,12 +191,12 @@ impl Observed {
     }
 
     /// The state as a whole, and what to say about it.
-    pub(super) fn state(&self, status: &FleetStatus, section: &Value) -> (FleetState, String) {
+    pub(super) fn state(&self, status: &FleetStatus) -> (FleetState, String) {
         let newest = status.versions.last();
         let stopped = newest.filter(|version| !version.stopped.is_empty());
         let told = stopped.map(|version| match status.versions.len() {
-            1 => format!("no more replicas are made, because {}", version.stopped),
-            _ => format!("the update to version {} has stopped, because {}", version.number, version.stopped),
+            1 => format!("the control plane makes no more replicas: {}", version.stopped),
+            _ => format!("the update to version {} has stopped: {}", version.number, version.stopped),
         });
         let mut told = told.unwrap_or_default();
         if self.kind == FleetKind::Service && !self.status.load.message.is_empty() {
@@ -220,7 +220,6 @@ impl Observed {
         if told.is_empty() {
             told = waits.map(|one| format!("replica {}: {}", one.number, one.message)).unwrap_or_default();
         }
-        let _ = section;
         (FleetState::ReplicaInit, told)
     }
 }

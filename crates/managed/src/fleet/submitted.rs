@@ -36,12 +36,13 @@ pub fn headers(task: &Task) -> Option<String> {
     headers.is_object().then(|| headers.to_string())
 }
 
-/// The task of a version. Headers of its probe are left out; it says that there are some. `secret` names the Secret with its variables.
+/// The task of a version. Headers of its probe and its certificate are left out; it says that there are some. `secret` names the Secret with
+/// its variables.
 pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret: String) -> JobTask {
     let mut made = submitted::task(task, catalogue, files, secret);
     // a new replica comes in place of a lost one
     made.recovery = JobRecovery { strategy: JobStrategy::None, ..JobRecovery::default() };
-    let section = &mut made.task["service"];
+    let mut section = made.task.as_object_mut().and_then(|task| task.remove("service")).unwrap_or_default();
     for secret in ["/readiness_probe/headers", "/tls"] {
         if let Some(found) = section.pointer_mut(secret).filter(|found| found.is_object()) {
             *found = true.into();
@@ -50,6 +51,7 @@ pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret:
     if let (Ok(port), None) = (port(task), section.get("pool")) {
         section["ports"] = port.into();
     }
+    made.service = section;
     made
 }
 

@@ -64,6 +64,7 @@ pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret:
         requested: job_resources(task.num_nodes, &first(task)),
         is_empty: task.run.is_none() && task.setup.is_none(),
         recovery: recovery(task),
+        service: Value::Null,
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use api::sky::{ReplicaState, UpdateMode};
-use managed::autoscale::{Change, Demanded, Member, Rules, Scaler};
+use managed::autoscale::{Demanded, Member, Scaler, Scaling, ScalingRules};
 use managed::spot::{self, Zone};
 use serde_json::{Value as Json, json};
 
@@ -21,8 +21,8 @@ fn small(value: &Json) -> Result<u32> {
 }
 
 /// The section as a task file has it after it was read.
-fn rules(service: &Json) -> Rules {
-    Rules::of(service)
+fn rules(service: &Json) -> ScalingRules {
+    ScalingRules::of(service)
 }
 
 fn member(recorded: &Json) -> Result<Member> {
@@ -45,11 +45,11 @@ fn load(step: &Json) -> Result<Demanded> {
     })
 }
 
-fn decision(change: Change) -> Json {
+fn decision(change: Scaling) -> Json {
     match change {
-        Change::Add(None) => json!(["scale_up", null]),
-        Change::Add(Some(is_spot)) => json!(["scale_up", {"use_spot": is_spot}]),
-        Change::End(number) => json!(["scale_down", number]),
+        Scaling::Add(None) => json!(["scale_up", null]),
+        Scaling::Add(Some(is_spot)) => json!(["scale_up", {"use_spot": is_spot}]),
+        Scaling::End(number) => json!(["scale_down", number]),
     }
 }
 
@@ -74,7 +74,7 @@ fn scaled(case: &Json) -> Result<Option<String>> {
         scaler.note_ready(&members);
         let mut decisions = Vec::new();
         if !scaler.is_stuck(&members) {
-            decisions.extend(scaler.outdated(&members, &active).into_iter().map(Change::End));
+            decisions.extend(scaler.outdated(&members, &active).into_iter().map(Scaling::End));
             scaler.look(load, &members);
             decisions.extend(scaler.changes(&members));
         }

@@ -89,6 +89,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "api",
             "apiserver",
             "backup",
+            "balance",
             "cli",
             "client",
             "clock",

@@ -22,6 +22,9 @@ pub(super) async fn launch(call: &Call, world: &Circumstances<'_>, around: Aroun
     let shown = call.value("cluster").unwrap_or(world.cluster).to_owned();
     say(format!("Running on cluster: {shown}"));
     check_name(&shown).map_err(|message| End::Trouble(Trouble::Said(message)))?;
+    if task.service.is_some() {
+        eprintln!("{}", as_typed("The section `service` has no effect here; `sky serve up` launches a service."));
+    }
     refused::task(&task)?;
     check_secrets(&task)?;
     // of the task as it was written: it is checked further where a cluster is made

@@ -46,7 +46,7 @@ pub(in super::super) async fn down(call: &Call) -> Done {
             continue;
         }
         let word = capital(noun(kind));
-        say(format!("{word} '{name}' is being ended: its {}s go, then it does.", member(kind)));
+        say(format!("{word} '{name}' and its {}s are being terminated.", member(kind)));
     }
     Ok(code)
 }
@@ -66,7 +66,7 @@ async fn one(call: &Call, named: &[String], replica: &str) -> Done {
     };
     if replica.state.has_ended() && !call.is_set("purge") {
         return Err(value_error(format!(
-            "Replica {number} of service '{name}' is {}; it needs no end.",
+            "Replica {number} of service '{name}' is {} already.",
             replica.state.as_str()
         ))
         .into());
@@ -79,6 +79,6 @@ async fn one(call: &Call, named: &[String], replica: &str) -> Done {
         Err(error) => return Err(Trouble::from(error).into()),
         Ok(_) => {}
     }
-    say(format!("Replica {number} of service '{name}' is being ended. Another one is made in its place."));
+    say(format!("Replica {number} of service '{name}' is being terminated. The control plane makes another one."));
     Ok(0)
 }

@@ -19,7 +19,7 @@ fn given(text: &str) -> Option<String> {
 /// The row of a service or a pool. Without a `file` its policy is not known.
 pub(super) fn row(fleet: &Fleet, file: Option<&JobFile>, kind: FleetKind) -> ServiceRow {
     let task = file.and_then(|file| file.tasks.first());
-    let section = task.map(|task| task.task["service"].clone()).unwrap_or_default();
+    let section = task.map(|task| task.service.clone()).unwrap_or_default();
     let status = &fleet.status;
     let state = if fleet.is_ending() { "SHUTTING_DOWN" } else { status.state.as_str() };
     ServiceRow {
@@ -31,7 +31,12 @@ pub(super) fn row(fleet: &Fleet, file: Option<&JobFile>, kind: FleetKind) -> Ser
         policy: policy(&section, kind),
         load_balancing_policy: section["load_balancing_policy"].as_str().unwrap_or("least_load").to_owned(),
         requested_resources_str: task.map(|task| task.requested.clone()).unwrap_or_default(),
-        replica_info: status.replicas.iter().map(replica).collect(),
+        // a table may be cut: those that have failed come last
+        replica_info: [false, true]
+            .into_iter()
+            .flat_map(|failed| status.replicas.iter().filter(move |one| one.state.is_failed() == failed))
+            .map(replica)
+            .collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `serve status` and `jobs pool status`.
 
-use super::super::{Done, say};
+use super::super::{Done, NOT_FOUND, say};
 use super::{capital, kind, member, missing, noun, rows as table, served};
 use crate::sky::clusters::{self, Sky};
 use crate::sky::submit::Trouble;
@@ -18,6 +18,8 @@ pub(in super::super) async fn status(call: &Call) -> Done {
     let names = if kind == FleetKind::Pool { call.values("pool_names") } else { call.values("service_names") };
     let sky = clusters::connect().await?;
     let mut fleets = sky.all_fleets(kind).await?;
+    let unknown = names.iter().any(|name| !fleets.iter().any(|one| one.spec.name == *name));
+    let code = if unknown { NOT_FOUND } else { 0 };
     for name in names.iter().filter(|name| !fleets.iter().any(|one| one.spec.name == **name)) {
         let Trouble::Said(line) = missing(&sky, kind, name).await else { continue };
         eprintln!("{}", line.trim_start_matches("ValueError: "));
@@ -26,7 +28,10 @@ pub(in super::super) async fn status(call: &Call) -> Done {
         fleets.retain(|one| names.contains(&one.spec.name));
     }
     if call.is_set("endpoint") {
-        return Ok(endpoints(&fleets, names));
+        return Ok(endpoints(&fleets, names).max(code));
+    }
+    if fleets.is_empty() && unknown {
+        return Ok(code);
     }
     if fleets.is_empty() {
         let title = format!("{}s", capital(noun(kind)));
@@ -38,7 +43,7 @@ pub(in super::super) async fn status(call: &Call) -> Done {
     say(format!("{}s", capital(noun(kind))));
     say(served_table(&rows, served(kind), all, Timestamp::now().as_second()));
     fleets.iter().for_each(|fleet| tell(fleet, kind));
-    Ok(0)
+    Ok(code)
 }
 
 /// What a table has no place for: why a service is as it is, and why its replicas are.

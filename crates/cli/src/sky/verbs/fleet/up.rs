@@ -25,7 +25,12 @@ pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, arou
     let given = call.value("service_name").or(call.value("pool")).map(str::to_owned);
     let name = given.or(version.task.name.clone().filter(|name| name != "sky-cmd"));
     let name = name.unwrap_or_else(|| format!("{}-{}", noun(kind), world.cluster));
-    check_name(&name).map_err(|message| End::Trouble(Trouble::Said(message)))?;
+    let word = capital(noun(kind));
+    check_name(&name).map_err(|_| {
+        value_error(format!(
+            "{word} name '{name}' is invalid: it begins with a letter, and has letters, digits, '-', '_' and '.' only."
+        ))
+    })?;
     let sky = clusters::connect().await?;
     let exists = sky.fleet(kind, &name).await?;
     if let Some(fleet) = &exists {
@@ -86,7 +91,7 @@ async fn resize(call: &Call) -> Done {
         value_error(format!("The file of pool '{name}' is not there any more; apply the pool again from its file."))
     })?;
     for task in &mut file.tasks {
-        task.task["service"]["pool"] = serde_json::json!({"workers": workers});
+        task.service["pool"] = serde_json::json!({"workers": workers});
     }
     confirm(call, &format!("Updating pool '{name}' to {workers} workers. Proceed?"))?;
     let updated = sky.update_fleet(FleetKind::Pool, &file, spec(name), mode(call), FleetSecrets::default()).await;
@@ -245,7 +250,7 @@ fn ending(kind: FleetKind, name: &str) -> Trouble {
     let word = capital(noun(kind));
     said(
         "RuntimeError",
-        format!("{word} '{name}' is being ended; `{} status {name}` shows when it is gone.", group(kind)),
+        format!("{word} '{name}' is being terminated; `{} status {name}` shows when it is gone.", group(kind)),
     )
 }
 
@@ -277,7 +282,7 @@ fn tell(kind: FleetKind, name: &str, updated: Option<u32>) {
             lines.push(format!("To see a worker's logs:\t{group} logs {name} WORKER_ID"));
         }
     }
-    lines.push(format!("To end it:\t\t\t{group} down {name}"));
+    lines.push(format!("To terminate it:\t\t{group} down {name}"));
     let last = lines.len().saturating_sub(1);
     let lines: Vec<String> = lines
         .into_iter()
