@@ -174,6 +174,7 @@ skypilot: $(VENV)/skypilot/done ## SEED=1 FILES=5000 PLANS=2000: random task fil
 	$(VENV)/skypilot/bin/python e2e/skypilot/generate.py $(SEED) $(FILES) $(PLANS) target/skypilot
 	$(VENV)/skypilot/bin/python e2e/skypilot/words.py $(SEED) 20000 target/skypilot >target/skypilot/words.log 2>&1
 	$(VENV)/skypilot/bin/python e2e/skypilot/launches.py $(SEED) 3000 target/skypilot >target/skypilot/launches.log 2>&1
+	$(VENV)/skypilot/bin/python e2e/skypilot/serving.py $(SEED) 10000 target/skypilot >target/skypilot/serving.log 2>&1
 	PYTHONHASHSEED=1 $(VENV)/skypilot/bin/python e2e/skypilot/record.py target/skypilot >target/skypilot/record.log 2>&1
 	PYTHONHASHSEED=2 $(VENV)/skypilot/bin/python e2e/skypilot/record.py target/skypilot --plans >>target/skypilot/record.log 2>&1
 	cargo xtask skypilot-goldens target/skypilot
