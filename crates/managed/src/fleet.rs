@@ -161,7 +161,7 @@ impl Observed {
         match self.section(&turn.status) {
             Ok(section) => {
                 self.roll(&mut turn, &section, now);
-                (turn.status.state, turn.status.message) = self.state(&turn.status);
+                (turn.status.state, turn.status.message) = self.state(&turn.status, now);
                 if self.kind == FleetKind::Service {
                     self.balance(&mut turn);
                 }

@@ -5,8 +5,8 @@ use api::sky::{
     API_VERSION, FleetState, FleetStatus, ReplicaState as State, Traffic, keys, managed_job_gvk, serving_gvk,
 };
 use managed::fleet::{FleetController, FleetKind};
-use reconcile::Propagation;
 use reconcile::testing::Model;
+use reconcile::{Next, Propagation};
 use serde_json::{Value, json};
 
 struct Scene(Model);
@@ -235,6 +235,37 @@ fn a_replica_that_is_not_ready_in_time_has_failed() {
     assert_eq!(scene.states()[1].2, State::FailedInitialDelay);
     assert_eq!(scene.status().replicas[1].message, "not ready within 60 s of its start: GET / answered 500");
     assert_eq!(scene.states()[0], (1, 1, State::Ready));
+}
+
+#[test]
+fn replicas_that_fail_in_a_row_come_at_longer_and_longer_intervals() {
+    let mut scene = Scene::new(json!({"min_replicas": 1}));
+    scene.ready(1);
+    let failed = || {
+        json!({"state": "FAILED", "tasks": [{"state": "FAILED", "attempts": [
+        {"number": 1, "ground": "Exited", "evidence": "run failed"}]}]})
+    };
+    scene.job(1, failed());
+    assert_eq!(scene.status().made, 2, "it was ready before: another one comes at once");
+    for (number, pause) in [(2, 5), (3, 10), (4, 20)] {
+        scene.job(number, failed());
+        scene.0.pass(pause - 1);
+        scene.run();
+        assert_eq!(scene.status().made, number);
+        assert!(scene.status().message.contains("makes the next one at"), "{}", scene.status().message);
+        scene.0.pass(1);
+        scene.run();
+        assert_eq!(scene.status().made, number + 1);
+    }
+}
+
+#[test]
+fn a_service_that_has_failed_rests() {
+    let mut scene = Scene::new(json!({"min_replicas": 1}));
+    scene.job(1, json!({"state": "SUCCEEDED", "tasks": [{"state": "SUCCEEDED"}]}));
+    let next = scene.0.run(&FleetController(FleetKind::Service), &target());
+    assert_eq!(next, Next::AwaitChange);
+    assert!(scene.status().balancing.refuses);
 }
 
 #[test]

@@ -12,6 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+/// The pause after a replica that failed without having been ready, and the longest one after several in a row, seconds.
+const PAUSE_SECS: i64 = 5;
+const PAUSE_MAX_SECS: i64 = 300;
 /// Zones that are remembered for spot machines.
 const ZONES_MAX: usize = 100;
 
@@ -94,8 +97,10 @@ impl Observed {
             Self::stop(&mut turn.status, &version);
             turn.status.scaler = scaler.memory;
             turn.status.active_versions = active;
-            // the version before goes on, if there is one
-            turn.within(SignedDuration::from_millis(1));
+            if current(&turn.status).is_some_and(|going| going.number != version.number) {
+                // the version before goes on
+                turn.within(SignedDuration::from_millis(1));
+            }
             return;
         }
         Self::look_at_load(turn, &mut scaler, load, &members, now);
@@ -104,9 +109,14 @@ impl Observed {
         changes.extend(scaler.outdated(&members, &active).into_iter().map(Scaling::End));
         changes.extend(scaler.changes(&members));
         self.note_zones(&mut turn.status, section);
+        let due = pause(&turn.status, version.number).filter(|due| *due > now);
+        if let Some(due) = due {
+            turn.within(due.duration_since(now));
+        }
         for change in changes {
             match change {
                 Scaling::End(number) => end(&mut turn.status, number, now),
+                Scaling::Add(_) if due.is_some() => {}
                 Scaling::Add(is_spot) => add(&mut turn.status, &version, is_spot, section),
             }
         }
@@ -191,7 +201,7 @@ impl Observed {
     }
 
     /// The state as a whole, and what to say about it.
-    pub(super) fn state(&self, status: &FleetStatus) -> (FleetState, String) {
+    pub(super) fn state(&self, status: &FleetStatus, now: Timestamp) -> (FleetState, String) {
         let newest = status.versions.last();
         let stopped = newest.filter(|version| !version.stopped.is_empty());
         let told = stopped.map(|version| match status.versions.len() {
@@ -205,6 +215,11 @@ impl Observed {
             } else {
                 format!("{told}\n{}", self.status.load.message)
             };
+        }
+        let pause = current(status).and_then(|version| pause(status, version.number)).filter(|due| *due > now);
+        if let (true, Some(due)) = (told.is_empty(), pause) {
+            told =
+                format!("replicas fail before they are ready; the control plane makes the next one at {due} or later");
         }
         let is_there = |one: &&Replica| !one.state.has_ended();
         if status.replicas.iter().any(|one| one.state == State::Ready) {
@@ -226,6 +241,18 @@ impl Observed {
 
 fn zones(status: &FleetStatus) -> Vec<Zone> {
     status.zones.iter().map(|zone| Zone { place: zone.place.clone(), hourly: zone.hourly_price }).collect()
+}
+
+/// When the next replica of a version may be made, after replicas of it have failed in a row without having been ready.
+fn pause(status: &FleetStatus, version: u32) -> Option<Timestamp> {
+    let of_version = || status.replicas.iter().filter(move |one| one.version == version);
+    let last_ready = of_version().filter(|one| !one.ready_at.is_empty()).map(|one| one.number).max().unwrap_or(0);
+    let failed: Vec<&Replica> =
+        of_version().filter(|one| one.number > last_ready && one.is_fatal && one.ready_at.is_empty()).collect();
+    let last = failed.last()?;
+    let doubled = 1_i64.checked_shl(u32::try_from(failed.len()).unwrap_or(u32::MAX).saturating_sub(1).min(8));
+    let pause = PAUSE_SECS.saturating_mul(doubled.unwrap_or(1)).min(PAUSE_MAX_SECS);
+    Some(api::time::later_secs(last.ended_at.parse().ok()?, pause))
 }
 
 fn end(status: &mut FleetStatus, number: u32, now: Timestamp) {
