@@ -25,7 +25,7 @@ pub(crate) struct Link {
 }
 
 enum Driver {
-    /// Whoever uses the connection polls it.
+    /// The request that uses the connection polls it.
     Own(Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>),
     /// A task polls it until it ends: when the backend closes it, or when the sender and the body of its answer are dropped.
     Task,

@@ -1,4 +1,4 @@
-//! The choice of a backend: a value that is told which backends are ready, which requests ended, and answers who gets the next.
+//! Chooses a backend for each request. [`Picker`] records which backends are ready and how many requests each has in flight.
 //!
 //! The rules are SkyPilot 0.14.1's, from its recordings (`crates/sky/golden/balancer.json`):
 //! - `round_robin` takes the ready backends in turn, and starts with the first whenever their set changes.

@@ -94,7 +94,7 @@ impl Sky {
         let name = held.metadata.name.clone().unwrap_or_default();
         self.adopt_secrets(file, &held).await?;
         let (jobs, mut ids) = (self.managed_jobs(), Vec::new());
-        // a number may be in use although nobody reserved it; another one is reserved then
+        // a number may be in use without a reservation; then another one is reserved
         while let missing @ 1.. = count.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX)) {
             let first = self.reserve(missing).await?;
             let made = (first..first.saturating_add(missing)).map(|id| {

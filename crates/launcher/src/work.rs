@@ -93,13 +93,8 @@ impl<'a> Kept<'a> {
         if *status == launch.status {
             return Ok(());
         }
-        // null removes fields that have their default in the new status
-        let mut body = serde_json::to_value(&launch.status).unwrap_or_default();
-        body.as_object_mut().into_iter().flatten().for_each(|(_, value)| *value = Value::Null);
-        let fresh = serde_json::to_value(status).unwrap_or_default();
-        for (name, value) in fresh.as_object().into_iter().flatten() {
-            body[name] = value.clone();
-        }
+        let before = serde_json::to_value(&launch.status).unwrap_or_default();
+        let body = managed::status::replacing(&before, serde_json::to_value(status).unwrap_or_default());
         let patch = json!({"metadata": {"uid": launch.metadata.uid}, "status": body});
         self.api(&launch_gvk()).patch_status(self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }

@@ -247,7 +247,7 @@ impl Scaler {
             (Demand::Queue(threshold), Demanded::Waiting(waiting)) => match waiting {
                 0 => 0,
                 _ if waiting > *threshold => self.memory.target.saturating_add(1),
-                // recorded so: a pool without workers stays without one while few jobs wait
+                // as in the recordings: a pool without workers stays without one while few jobs wait
                 _ if waiting < *threshold && self.memory.target == 0 => 0,
                 _ if waiting < *threshold => self.memory.target.saturating_sub(1).max(1),
                 _ => self.memory.target.max(1),
@@ -289,7 +289,7 @@ impl Scaler {
         let asked = self.asked(load, members);
         let memory = &mut self.memory;
         match asked.cmp(&memory.target) {
-            // nobody waits longer than needed for the first replica
+            // the first replica is added at once
             _ if memory.target == 0 => memory.target = asked,
             std::cmp::Ordering::Equal => (memory.up, memory.down) = (0, 0),
             std::cmp::Ordering::Greater => {

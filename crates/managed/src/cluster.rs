@@ -499,12 +499,7 @@ impl Observed {
         if body == old {
             return (None, Vec::new());
         }
-        // members that are gone must be told
-        for name in old.as_object().into_iter().flatten().map(|(name, _)| name) {
-            if body.get(name).is_none() {
-                body[name] = Value::Null;
-            }
-        }
+        let body = crate::status::replacing(&old, body);
         let events = (before.phase != phase)
             .then(|| Event {
                 regarding: None,

@@ -23,9 +23,9 @@ use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWri
 use serde_json::{Value, json};
 
 const REPORTER: &str = "sky-serve-controller";
-/// How soon a change that wakes nobody is looked for.
+/// Time until the next look if no event announces the change.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
-/// Replicas that have failed, of which the status keeps the records.
+/// Failed replicas that the status lists at most.
 const FAILED_MAX: usize = 10;
 
 /// What replicas are of.
@@ -51,6 +51,14 @@ impl FleetKind {
             Self::Pool => "pool",
         }
     }
+
+    /// The value of the label [`keys::FLEET_KIND`].
+    fn label(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::Pool => "pool",
+        }
+    }
 }
 
 /// The reconciler of one of the two kinds.
@@ -60,28 +68,21 @@ fn core(kind: &str) -> Gvk {
     Gvk::new("", "v1", kind)
 }
 
-/// The service or the pool that a job is a replica of.
-fn fleet_of(job: &Value) -> Vec<Target> {
-    let kind = match object::label(job, keys::FLEET_KIND) {
-        Some("service") => FleetKind::Service,
-        Some("pool") => FleetKind::Pool,
-        _ => return Vec::new(),
-    };
-    let Some(name) = object::label(job, keys::FLEET) else { return Vec::new() };
-    vec![Target { gvk: kind.gvk(), key: object::Key::new(object::meta(job, "namespace"), name) }]
+/// The service or the pool that a job is a replica of, if it is of this kind: each of the two reconcilers wakes for its own only.
+fn of_job(kind: FleetKind, job: &Value) -> Vec<Target> {
+    if object::label(job, keys::FLEET_KIND) != Some(kind.label()) {
+        return Vec::new();
+    }
+    let name = object::label(job, keys::FLEET);
+    let target = |name| Target { gvk: kind.gvk(), key: object::Key::new(object::meta(job, "namespace"), name) };
+    name.map(target).into_iter().collect()
 }
 
 /// The same for the job that a cluster is of.
-fn fleet_of_cluster(world: &dyn World, cluster: &Value) -> Vec<Target> {
+fn of_cluster(kind: FleetKind, world: &dyn World, cluster: &Value) -> Vec<Target> {
     let Some(job) = object::label(cluster, keys::MANAGED_JOB) else { return Vec::new() };
     let key = object::Key::new(object::meta(cluster, "namespace"), job);
-    world.head(&managed_job_gvk(), &key).map(|job| fleet_of(&job)).unwrap_or_default()
-}
-
-/// Each of the two reconcilers is woken for its own kind only.
-fn only(kind: FleetKind, mut targets: Vec<Target>) -> Vec<Target> {
-    targets.retain(|target| target.gvk == kind.gvk());
-    targets
+    world.head(&managed_job_gvk(), &key).map(|job| of_job(kind, &job)).unwrap_or_default()
 }
 
 impl Reconciler for FleetController {
@@ -102,13 +103,12 @@ impl Reconciler for FleetController {
         type Keys = fn(&dyn World, &Value) -> Vec<Target>;
         let (of_job, of_cluster): (Keys, Keys) = match self.0 {
             FleetKind::Service => (
-                |_, job| only(FleetKind::Service, fleet_of(job)),
-                |world, cluster| only(FleetKind::Service, fleet_of_cluster(world, cluster)),
+                |_, job| of_job(FleetKind::Service, job),
+                |world, cluster| of_cluster(FleetKind::Service, world, cluster),
             ),
-            FleetKind::Pool => (
-                |_, job| only(FleetKind::Pool, fleet_of(job)),
-                |world, cluster| only(FleetKind::Pool, fleet_of_cluster(world, cluster)),
-            ),
+            FleetKind::Pool => {
+                (|_, job| of_job(FleetKind::Pool, job), |world, cluster| of_cluster(FleetKind::Pool, world, cluster))
+            }
         };
         let mut watches = vec![
             Watch { gvk: managed_job_gvk(), wakes: Wakes::Keys(of_job) },
@@ -160,7 +160,7 @@ impl Observed {
         self.watch_replicas(&mut turn, now);
         match self.section(&turn.status) {
             Ok(section) => {
-                self.roll(&mut turn, &section, now);
+                self.roll(&mut turn, section, now);
                 (turn.status.state, turn.status.message) = self.state(&turn.status, now);
                 if self.kind == FleetKind::Service {
                     self.balance(&mut turn);
@@ -182,11 +182,7 @@ impl Observed {
         turn.status.state = FleetState::ShuttingDown;
         turn.status.active_versions.clear();
         turn.status.ready_since.clear();
-        for replica in turn.status.replicas.iter_mut().filter(|replica| !replica.state.has_ended()) {
-            replica.state = State::ShuttingDown;
-            replica.is_ending = true;
-            replica.ended_at = now.to_string();
-        }
+        turn.status.replicas.iter_mut().for_each(|replica| rollout::end(replica, now));
         turn.status.message = match self.jobs.len() {
             0 => String::new(),
             1 => "1 replica is being terminated".to_owned(),
@@ -228,7 +224,7 @@ impl Observed {
             turn.writes.extend(self.job(*number).and_then(|own| self.ended(own)));
         }
         turn.status.replicas.retain(|one| !forgotten.contains(&one.number) || self.job(one.number).is_some());
-        // a job that nobody remembers
+        // jobs without a record
         for own in self.jobs.iter().filter(|own| !turn.status.replicas.iter().any(|one| one.number == own.number())) {
             turn.writes.extend(self.ended(own));
         }
@@ -244,23 +240,10 @@ impl Observed {
             return Decision { writes, next, ..Decision::default() };
         }
         let before = serde_json::to_value(&self.status).unwrap_or_default();
-        let mut body = serde_json::to_value(&status).unwrap_or_default();
-        for (name, _) in before.as_object().into_iter().flatten() {
-            if body.get(name).is_none() {
-                body[name] = Value::Null;
-            }
-        }
-        // the load balancer reports
+        let mut body = crate::status::replacing(&before, serde_json::to_value(&status).unwrap_or_default());
+        // the load balancer writes it
         if let Some(members) = body.as_object_mut() {
             members.remove("load");
-        }
-        // merged members would keep those that are not there any more
-        for name in ["scaler", "balancing"] {
-            for (field, _) in before[name].as_object().into_iter().flatten() {
-                if body[name].is_object() && body[name].get(field).is_none() {
-                    body[name][field] = Value::Null;
-                }
-            }
         }
         let version = object::resource_version(&self.object);
         let patch = json!({"metadata": {"resourceVersion": version}, "status": body});

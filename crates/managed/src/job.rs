@@ -202,12 +202,8 @@ impl Observed {
         if status == *before {
             return Decision { writes, next, ..Decision::default() };
         }
-        let mut body = serde_json::to_value(&status).unwrap_or_default();
-        for name in ["state", "recoveries", "tasks"] {
-            if body.get(name).is_none() {
-                body[name] = Value::Null;
-            }
-        }
+        let old = serde_json::to_value(before).unwrap_or_default();
+        let mut body = crate::status::replacing(&old, serde_json::to_value(&status).unwrap_or_default());
         // turns are granted by another reconciler
         if let Some(members) = body.as_object_mut() {
             members.remove("turn");

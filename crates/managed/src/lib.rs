@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 pub mod autoscale;
+mod backoff;
 pub mod cluster;
 pub mod evidence;
 pub mod fleet;
@@ -22,4 +23,5 @@ pub mod names;
 pub mod provider;
 pub mod resources;
 pub mod spot;
+pub mod status;
 pub mod transitions;

@@ -191,7 +191,7 @@ pub struct ScalerMemory {
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Replica {
-    /// Its number, from 1. No other one ever has it.
+    /// Its number, from 1. Numbers are never reused.
     pub number: u32,
     /// The version that it is of.
     pub version: u32,

@@ -63,7 +63,7 @@ async fn no_get_is_lost_when_a_backend_is_killed() {
     for seen in join_all(clients).await {
         assert!(seen.unwrap().contains("b"));
     }
-    // a failed connection tells it before all requests are counted
+    // a failed connection marks the backend before all requests are counted
     let is_whole = |report: &BalancerReport| !report.backends["a"].ready && report.requests_last_minute == 800;
     let report = balance.reported(is_whole).await;
     let backend = &report.backends["a"];

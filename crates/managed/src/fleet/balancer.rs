@@ -1,9 +1,10 @@
 //! The load balancer of a service: a pod that runs `trainyard balance`, with an account that may read the service and its Secret, and write
 //! its status.
 
-use super::observed::Observed;
+use super::observed::{Observed, section_of};
 use super::{SOON, Turn, core};
 use crate::autoscale::ScalingRules;
+use crate::cluster::delete;
 use api::object::{self, Key, Target};
 use api::sky::{
     BalancedReplica, Balancing, FleetState, GROUP, ReadinessProbe, Replica, ReplicaState as State, Traffic, UpdateMode,
@@ -40,7 +41,7 @@ impl Observed {
         let backends: Vec<BalancedReplica> =
             turn.status.replicas.iter().filter_map(|replica| self.backend(turn, replica)).collect();
         let newest = turn.status.versions.last().and_then(|version| self.file(&version.submission).ok());
-        let section = newest.map(super::observed::section_of).unwrap_or_default();
+        let section = newest.map_or(&Value::Null, section_of);
         let policy = section["load_balancing_policy"].as_str().unwrap_or("least_load");
         let timeout = section["load_balancer"]["stream_timeout_seconds"].as_f64();
         turn.status.balancing = Balancing {
@@ -53,7 +54,8 @@ impl Observed {
         match &self.balancer {
             None => turn.writes.extend(self.balancer_objects()),
             Some(pod) if object::has_ended(pod) && !object::is_terminating(pod) => {
-                turn.writes.push(delete(pod));
+                let target = Target { gvk: core("Pod"), key: Key::of(pod) };
+                turn.writes.push(delete(target, Some(object::uid(pod).to_owned()), Propagation::Background));
                 turn.within(SOON);
             }
             Some(_) => {}
@@ -67,7 +69,7 @@ impl Observed {
             return None;
         }
         let version = turn.status.versions.iter().find(|version| version.number == replica.version)?;
-        let section = self.file(&version.submission).map(super::observed::section_of).ok()?;
+        let section = self.file(&version.submission).map(section_of).ok()?;
         let active = &turn.status.active_versions;
         let is_active = active.is_empty() || active.contains(&replica.version);
         let mode = turn.status.versions.last().map(|version| version.mode).unwrap_or_default();
@@ -80,8 +82,8 @@ impl Observed {
             replica: replica.number,
             address: replica.address.clone(),
             traffic,
-            capacity: ScalingRules::of(&section).capacity(&replica.gpu),
-            probe: probe(&section, replica.version),
+            capacity: ScalingRules::of(section).capacity(&replica.gpu),
+            probe: probe(section, replica.version),
         })
     }
 
@@ -118,15 +120,4 @@ impl Observed {
         ];
         objects.into_iter().map(|object| Op::Create { object }.into()).collect()
     }
-}
-
-fn delete(pod: &Value) -> Write {
-    let op = Op::Delete {
-        target: Target { gvk: core("Pod"), key: Key::of(pod) },
-        propagation: Propagation::Background,
-        uid: Some(object::uid(pod).to_owned()),
-        resource_version: None,
-        grace_secs: None,
-    };
-    op.into()
 }

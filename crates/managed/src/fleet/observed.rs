@@ -1,6 +1,7 @@
 //! What is read about a service or a pool, and what is asked of its jobs.
 
 use super::{FleetKind, core, rollout};
+use crate::cluster::delete;
 use crate::names::object_name;
 use api::object::{self, Key, Target};
 use api::sky::{
@@ -133,8 +134,8 @@ impl Observed {
         }
     }
 
-    /// The `service` section of the version that counts now.
-    pub(super) fn section(&self, status: &FleetStatus) -> Result<Value, String> {
+    /// The `service` section of the current version.
+    pub(super) fn section(&self, status: &FleetStatus) -> Result<&Value, String> {
         let submission = rollout::current(status).map_or(&self.spec.submission, |version| &version.submission);
         self.file(submission).map(section_of)
     }
@@ -147,10 +148,7 @@ impl Observed {
     }
 
     pub(super) fn labels(&self) -> Value {
-        json!({keys::FLEET: self.name(), keys::FLEET_KIND: match self.kind {
-            FleetKind::Service => "service",
-            FleetKind::Pool => "pool",
-        }})
+        json!({keys::FLEET: self.name(), keys::FLEET_KIND: self.kind.label()})
     }
 
     fn target(&self, own: &Own) -> Target {
@@ -203,14 +201,7 @@ impl Observed {
         if object::is_terminating(&own.object) {
             return None;
         }
-        let op = Op::Delete {
-            target: self.target(own),
-            propagation: Propagation::Background,
-            uid: Some(object::uid(&own.object).to_owned()),
-            resource_version: None,
-            grace_secs: None,
-        };
-        Some(op.into())
+        Some(delete(self.target(own), Some(object::uid(&own.object).to_owned()), Propagation::Background))
     }
 
     /// Whether a replica that ends works on no more requests.
@@ -236,6 +227,6 @@ impl Observed {
 }
 
 /// The `service` section of a version's task.
-pub(super) fn section_of(file: &JobFile) -> Value {
-    file.tasks.first().map(|task| task.service.clone()).unwrap_or_default()
+pub(super) fn section_of(file: &JobFile) -> &Value {
+    file.tasks.first().map_or(&Value::Null, |task| &task.service)
 }

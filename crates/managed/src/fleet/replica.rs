@@ -1,6 +1,6 @@
 //! Where each replica stands, from its job and the reports of the load balancer.
 
-use super::observed::{Observed, Own};
+use super::observed::{Observed, Own, section_of};
 use super::{FleetKind, Turn};
 use crate::jobs::RESOURCES;
 use crate::names::place;
@@ -64,11 +64,10 @@ impl Observed {
         let mut due = Vec::new();
         for replica in &mut turn.status.replicas {
             let submission = versions.iter().find(|one| one.number == replica.version).map(|one| &one.submission);
-            let section = submission.and_then(|name| self.file(name).ok()).map(super::observed::section_of);
+            let section = submission.and_then(|name| self.file(name).ok()).map(section_of).unwrap_or(&Value::Null);
             if let Some(own) = self.job(replica.number) {
-                note_place(replica, own, section.as_ref());
-                let patience = Patience::of(section.as_ref().unwrap_or(&Value::Null));
-                due.extend(self.watch(replica, own, patience, now));
+                note_place(replica, own, section);
+                due.extend(self.watch(replica, own, Patience::of(section), now));
             } else if replica.is_ending && !replica.state.has_ended() {
                 replica.state = State::ShuttingDown;
             }
@@ -115,7 +114,7 @@ impl Observed {
 }
 
 /// Notes where a replica is, and what it has.
-fn note_place(replica: &mut Replica, own: &Own, section: Option<&Value>) {
+fn note_place(replica: &mut Replica, own: &Own, section: &Value) {
     if let Some(task) = own.job.status.tasks.first() {
         replica.cluster.clone_from(&task.cluster);
     }
@@ -126,7 +125,7 @@ fn note_place(replica: &mut Replica, own: &Own, section: Option<&Value>) {
         replica.resources = object::annotation(object, RESOURCES).unwrap_or_default().to_owned();
     }
     replica.launched_at.clone_from(&cluster.status.launched_at);
-    let port = section.and_then(port);
+    let port = section["ports"].as_u64();
     // the head answers
     if let (Some(head), Some(port)) = (cluster.status.nodes.first(), port) {
         replica.address = match head.address.contains(':') {
@@ -134,11 +133,6 @@ fn note_place(replica: &mut Replica, own: &Own, section: Option<&Value>) {
             false => format!("{}:{port}", head.address),
         };
     }
-}
-
-/// The port on which replicas answer.
-fn port(section: &Value) -> Option<u64> {
-    section["ports"].as_u64()
 }
 
 fn starting(own: &Own, state: ManagedState) -> Standing {

@@ -1,8 +1,9 @@
-//! Versions of a service or a pool, and how many replicas of which there are.
+//! Versions of a service or a pool, and the number of replicas of each.
 
 use super::observed::Observed;
 use super::{FleetKind, Turn};
 use crate::autoscale::{Demanded, Member, Scaler, Scaling, ScalingRules};
+use crate::backoff;
 use crate::names::place;
 use crate::spot::{self, Zone};
 use api::sky::{
@@ -18,7 +19,7 @@ const PAUSE_MAX_SECS: i64 = 300;
 /// Zones that are remembered for spot machines.
 const ZONES_MAX: usize = 100;
 
-/// The version that counts: the newest one that has not stopped; of the first, even if it has.
+/// The current version: the newest one that has not stopped. If all have stopped, the newest.
 pub(super) fn current(status: &FleetStatus) -> Option<&FleetVersion> {
     let going = status.versions.iter().rev().find(|version| version.stopped.is_empty());
     going.or(status.versions.last())
@@ -41,12 +42,12 @@ pub(super) fn note_versions(status: &mut FleetStatus, spec: &FleetSpec) {
     status.versions.retain(|one| one.number >= current || used.contains(&one.number) || one.number == newest);
 }
 
-fn members(status: &FleetStatus, is_spot: bool) -> Vec<Member> {
+fn members(status: &FleetStatus) -> Vec<Member> {
     let member = |replica: &Replica| Member {
         number: replica.number,
         version: replica.version,
         state: replica.state,
-        is_spot: replica.is_spot.unwrap_or(is_spot),
+        is_spot: replica.is_spot.unwrap_or(false),
         gpu: replica.gpu.clone(),
         jobs: 0,
         is_fatal: replica.is_fatal,
@@ -85,12 +86,12 @@ impl Observed {
         }
     }
 
-    /// Decides how many replicas of which version there are. `section`: of the version that counts.
+    /// Decides the number of replicas of each version. `section`: the `service` section of the current version.
     pub(super) fn roll(&self, turn: &mut Turn, section: &Value, now: Timestamp) {
         let Some(version) = current(&turn.status).cloned() else { return };
         let load = self.demanded(&turn.status);
         let mut scaler = Self::scaler(&turn.status, &version, section, load);
-        let members = members(&turn.status, false);
+        let members = members(&turn.status);
         scaler.note_ready(&members);
         let active = active(&turn.status, &version, scaler.rules.least);
         if scaler.is_stuck(&members) {
@@ -115,7 +116,9 @@ impl Observed {
         }
         for change in changes {
             match change {
-                Scaling::End(number) => end(&mut turn.status, number, now),
+                Scaling::End(number) => {
+                    turn.status.replicas.iter_mut().filter(|one| one.number == number).for_each(|one| end(one, now));
+                }
                 Scaling::Add(_) if due.is_some() => {}
                 Scaling::Add(is_spot) => add(&mut turn.status, &version, is_spot, section),
             }
@@ -153,7 +156,7 @@ impl Observed {
         let last: Timestamp = scaler.memory.looked_at.parse().unwrap_or(Timestamp::MIN);
         let due = api::time::later(last, interval);
         let is_asked = matches!(load, Demanded::Requests(1..) | Demanded::Waiting(1..));
-        // who waits for the first replica waits for no look
+        // the first replica needs no look
         if due <= now || (scaler.memory.target == 0 && is_asked) {
             let before = (scaler.memory.target, scaler.memory.up, scaler.memory.down);
             scaler.look(load, members);
@@ -250,14 +253,14 @@ fn pause(status: &FleetStatus, version: u32) -> Option<Timestamp> {
     let failed: Vec<&Replica> =
         of_version().filter(|one| one.number > last_ready && one.is_fatal && one.ready_at.is_empty()).collect();
     let last = failed.last()?;
-    let doubled = 1_i64.checked_shl(u32::try_from(failed.len()).unwrap_or(u32::MAX).saturating_sub(1).min(8));
-    let pause = PAUSE_SECS.saturating_mul(doubled.unwrap_or(1)).min(PAUSE_MAX_SECS);
+    let count = u32::try_from(failed.len()).unwrap_or(u32::MAX);
+    let pause = backoff::seconds(count, PAUSE_SECS, PAUSE_MAX_SECS);
     Some(api::time::later_secs(last.ended_at.parse().ok()?, pause))
 }
 
-fn end(status: &mut FleetStatus, number: u32, now: Timestamp) {
-    let found = status.replicas.iter_mut().find(|one| one.number == number && !one.state.has_ended());
-    if let Some(replica) = found.filter(|one| !one.is_ending) {
+/// Ends a replica, unless it has ended or is being ended.
+pub(super) fn end(replica: &mut Replica, now: Timestamp) {
+    if !replica.state.has_ended() {
         replica.is_ending = true;
         replica.state = State::ShuttingDown;
         replica.message.clear();

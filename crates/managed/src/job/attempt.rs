@@ -25,8 +25,7 @@ const REFUSALS_MAX: u32 = 5;
 
 /// The pause after so many launches in a row that found no room.
 pub(super) fn pause(failures: u32) -> i64 {
-    let doubled = 1_i64.checked_shl(failures.saturating_sub(1).min(8)).unwrap_or(1);
-    PAUSE_SECS.saturating_mul(doubled).min(PAUSE_MAX_SECS)
+    crate::backoff::seconds(failures, PAUSE_SECS, PAUSE_MAX_SECS)
 }
 
 /// Where the machines of an attempt are, and what they cost an hour.

@@ -16,7 +16,7 @@ pub enum Bug {
     SilenceIsLoss,
     /// The next attempt is always on the cluster of the last one.
     AlwaysKept,
-    /// An attempt is submitted once more when nobody knows whether it was.
+    /// An attempt whose submission got no answer is submitted a second time.
     SubmittedTwice,
     /// The next attempt begins while the cluster of the last one is there.
     NotFenced,

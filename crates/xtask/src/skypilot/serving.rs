@@ -20,11 +20,6 @@ fn small(value: &Json) -> Result<u32> {
     Ok(u32::try_from(whole(value)?)?)
 }
 
-/// The section as a task file has it after it was read.
-fn rules(service: &Json) -> ScalingRules {
-    ScalingRules::of(service)
-}
-
 fn member(recorded: &Json) -> Result<Member> {
     let state = text_of(&recorded["status"]);
     Ok(Member {
@@ -55,12 +50,12 @@ fn decision(change: Scaling) -> Json {
 
 /// The first step that differs.
 fn scaled(case: &Json) -> Result<Option<String>> {
-    let mut scaler = Scaler::new(rules(&case["service"]), 1);
+    let mut scaler = Scaler::new(ScalingRules::of(&case["service"]), 1);
     let mut before = Demanded::Requests(0);
     for step in case["steps"].as_array().context("a case has steps")? {
         if let Some(update) = step.get("update") {
             let mode = if update["mode"] == "blue_green" { UpdateMode::BlueGreen } else { UpdateMode::Rolling };
-            scaler.update(rules(&update["service"]), small(&update["version"])?, mode, before);
+            scaler.update(ScalingRules::of(&update["service"]), small(&update["version"])?, mode, before);
             if json!(scaler.memory.target) != update["target"] {
                 return Ok(Some(format!("{}: target {} after the update {update}", step["at"], scaler.memory.target)));
             }

@@ -1,4 +1,4 @@
-//! `serve up`, `serve update` and `jobs pool apply`: a version of a service or a pool.
+//! `serve up` and `serve update`: a version of a service.
 
 use super::super::launch::{check_secrets, check_workdir, place, places};
 use super::super::{Around, Done, End, confirm, refused, say};
@@ -15,14 +15,11 @@ use api::sky::{FleetSpec, JobFile, UpdateMode};
 use jiff::Timestamp;
 use managed::fleet::{FleetKind, submitted};
 
-/// `serve up`, and `jobs pool apply`, which updates a pool that exists.
+/// `serve up`.
 pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, around: Around) -> Done {
     let kind = kind(call);
-    if call.values("pool_yaml").is_empty() && kind == FleetKind::Pool {
-        return resize(call).await;
-    }
     let version = Version::read(call, world)?;
-    let given = call.value("service_name").or(call.value("pool")).map(str::to_owned);
+    let given = call.value("service_name").map(str::to_owned);
     let name = given.or(version.task.name.clone().filter(|name| name != "sky-cmd"));
     let name = name.unwrap_or_else(|| format!("{}-{}", noun(kind), world.cluster));
     let word = capital(noun(kind));
@@ -32,27 +29,15 @@ pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, arou
         ))
     })?;
     let sky = clusters::connect().await?;
-    let exists = sky.fleet(kind, &name).await?;
-    if let Some(fleet) = &exists {
-        if fleet.is_ending() {
-            return Err(ending(kind, &name).into());
-        }
-        if kind == FleetKind::Service {
-            return Err(running(&name).into());
-        }
+    if let Some(fleet) = sky.fleet(kind, &name).await? {
+        return Err(if fleet.is_ending() { ending(kind, &name) } else { running(&name) }.into());
     }
     version.show_places(&sky, kind, world, &around).await?;
-    let doing = if exists.is_some() { "Updating" } else { "Launching a new" };
-    confirm(call, &format!("{doing} {} '{name}'. Proceed?", noun(kind)))?;
+    confirm(call, &format!("Launching a new {} '{name}'. Proceed?", noun(kind)))?;
     let file = version.send(&sky, &name, world, around).await?;
-    let spec = spec(&name);
-    let secrets = version.secrets()?;
-    let done = match exists {
-        Some(_) => sky.update_fleet(kind, &file, spec, mode(call), secrets).await.map(Some),
-        None => sky.create_fleet(kind, &file, spec, secrets).await.map(|()| None),
-    };
-    let updated = done.map_err(|error| trouble(kind, &name, error))?;
-    tell(kind, &name, updated);
+    let created = sky.create_fleet(kind, &file, spec(&name), version.secrets()?).await;
+    created.map_err(|error| trouble(kind, &name, error))?;
+    tell(kind, &name, None);
     Ok(0)
 }
 
@@ -72,31 +57,6 @@ pub(in super::super) async fn update(call: &Call, world: &Circumstances<'_>, aro
     let updated = sky.update_fleet(kind, &file, spec(&name), mode(call), version.secrets()?).await;
     let updated = updated.map_err(|error| trouble(kind, &name, error))?;
     tell(kind, &name, Some(updated));
-    Ok(0)
-}
-
-/// `jobs pool apply -p NAME --workers N`: the latest version with another number of workers.
-async fn resize(call: &Call) -> Done {
-    let (Some(name), Some(workers)) = (call.value("pool"), call.value("workers")) else {
-        return Err(value_error("Name a file of a pool, or both --pool and --workers.").into());
-    };
-    let Some(workers) = workers.parse::<u32>().ok() else {
-        return Err(value_error(format!("--workers {workers}: a pool has 0 workers or more.")).into());
-    };
-    let sky = clusters::connect().await?;
-    let fleet = super::found(&sky, FleetKind::Pool, name).await?;
-    let submission = sky.config_maps().get_opt(&fleet.spec.submission).await?;
-    let text = submission.as_ref().and_then(|map| map.data["data"]["job"].as_str());
-    let mut file: JobFile = text.and_then(|text| serde_json::from_str(text).ok()).ok_or_else(|| {
-        value_error(format!("The file of pool '{name}' is not there any more; apply the pool again from its file."))
-    })?;
-    for task in &mut file.tasks {
-        task.service["pool"] = serde_json::json!({"workers": workers});
-    }
-    confirm(call, &format!("Updating pool '{name}' to {workers} workers. Proceed?"))?;
-    let updated = sky.update_fleet(FleetKind::Pool, &file, spec(name), mode(call), FleetSecrets::default()).await;
-    let updated = updated.map_err(|error| trouble(FleetKind::Pool, name, error))?;
-    tell(FleetKind::Pool, name, Some(updated));
     Ok(0)
 }
 
@@ -155,7 +115,6 @@ impl Version {
                         "`run` of a pool has no effect: workers run `setup`, and then the jobs that are submitted to the pool."
                     );
                 }
-                resize_section(&mut task, call)?;
             }
         }
         Ok(Self { task, source })
@@ -221,18 +180,6 @@ fn check_recovery(task: &Task, kind: FleetKind) -> Result<(), Trouble> {
         return Err(value_error(
             "job_recovery is disabled for SkyServe. SkyServe will replenish preempted spot with on-demand instances.",
         ));
-    }
-    Ok(())
-}
-
-/// `--workers` over the section of a pool.
-fn resize_section(task: &mut Task, call: &Call) -> Result<(), Trouble> {
-    let Some(text) = call.value("workers") else { return Ok(()) };
-    let Ok(workers) = text.parse::<u32>() else {
-        return Err(value_error(format!("--workers {text}: a pool has 0 workers or more.")));
-    };
-    if let Some(section) = &mut task.service {
-        section.insert("pool", Map::from_iter([("workers", Field::Int(workers.into()))]));
     }
     Ok(())
 }
