@@ -84,7 +84,7 @@ impl Sky {
         Ok(())
     }
 
-    /// Submits so many jobs of one file, and returns their numbers. `spec` has neither number nor submission. Secrets that the file's tasks
+    /// Submits so many jobs of one file, and returns their numbers. `spec` has neither number, rank nor submission. Secrets that the file's tasks
     /// name live as long as the jobs from then on.
     ///
     /// # Errors
@@ -94,22 +94,28 @@ impl Sky {
         let name = held.metadata.name.clone().unwrap_or_default();
         self.adopt_secrets(file, &held).await?;
         let (jobs, mut ids) = (self.managed_jobs(), Vec::new());
+        let mut ranks: Vec<u32> = (0..count).collect();
         // a number may be in use without a reservation; then another one is reserved
-        while let missing @ 1.. = count.saturating_sub(u32::try_from(ids.len()).unwrap_or(u32::MAX)) {
-            let first = self.reserve(missing).await?;
-            let made = (first..first.saturating_add(missing)).map(|id| {
-                let spec = ManagedJobSpec { id, submission: name.clone(), ..spec.clone() };
+        while !ranks.is_empty() {
+            let first = self.reserve(u32::try_from(ranks.len()).unwrap_or(u32::MAX)).await?;
+            let made = (first..).zip(std::mem::take(&mut ranks)).map(|(id, rank)| {
+                let spec = ManagedJobSpec { id, rank, submission: name.clone(), ..spec.clone() };
                 let jobs = jobs.clone();
                 async move {
                     match jobs.create(&PostParams::default(), &dynamic(managed_job(&spec))?).await {
-                        Ok(_) => Ok(Some(id)),
-                        Err(error) if is_status(&error, 409) => Ok(None),
+                        Ok(_) => Ok(Ok(id)),
+                        Err(error) if is_status(&error, 409) => Ok(Err(rank)),
                         Err(error) => Err(SubmitError::from(error)),
                     }
                 }
             });
-            let made: Vec<Option<u32>> = futures::stream::iter(made).buffered(AT_ONCE).try_collect().await?;
-            ids.extend(made.into_iter().flatten());
+            let made: Vec<Result<u32, u32>> = futures::stream::iter(made).buffered(AT_ONCE).try_collect().await?;
+            for one in made {
+                match one {
+                    Ok(id) => ids.push(id),
+                    Err(rank) => ranks.push(rank),
+                }
+            }
         }
         Ok(ids)
     }

@@ -157,6 +157,7 @@ impl Observed {
             return self.told(turn);
         }
         rollout::note_versions(&mut turn.status, &self.spec);
+        self.carry_over(&mut turn.status);
         self.watch_replicas(&mut turn, now);
         match self.section(&turn.status) {
             Ok(section) => {

@@ -6,6 +6,7 @@
 
 mod attempt;
 mod observed;
+mod pooled;
 pub mod submitted;
 
 pub use observed::Observed;
@@ -14,7 +15,9 @@ use crate::evidence::Ruling;
 use crate::transitions::job_state;
 use api::jobset;
 use api::object::{self, Gvk, Target};
-use api::sky::{ManagedState as State, ManagedTask, cluster_gvk, keys, launch_gvk, machine_gvk, managed_job_gvk};
+use api::sky::{
+    ManagedState as State, ManagedTask, cluster_gvk, keys, launch_gvk, machine_gvk, managed_job_gvk, pool_gvk,
+};
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWrite, Wakes, Watch, World, Write};
 use serde_json::{Value, json};
@@ -70,11 +73,37 @@ fn of_label(_: &dyn World, object: &Value) -> Vec<Target> {
     named(object)
 }
 
-/// The job whose cluster a Machine belongs to.
+/// The job whose cluster it is, and those that run on it in a pool.
+fn of_cluster(world: &dyn World, cluster: &Value) -> Vec<Target> {
+    let mut found = named(cluster);
+    if !found.is_empty() {
+        let sets = world.owned_by(&jobset::gvk(), object::uid(cluster));
+        found.extend(sets.iter().flat_map(|set| named(set)));
+        found.sort_by(|a, b| a.key.cmp(&b.key));
+        found.dedup();
+    }
+    found
+}
+
+/// The same for the cluster that a Machine belongs to.
 fn of_machine(world: &dyn World, machine: &Value) -> Vec<Target> {
     let Some(cluster) = object::label(machine, keys::CLUSTER) else { return Vec::new() };
     let key = object::Key::new(object::meta(machine, "namespace"), cluster);
-    world.head(&cluster_gvk(), &key).map(|cluster| named(&cluster)).unwrap_or_default()
+    world.head(&cluster_gvk(), &key).map(|cluster| of_cluster(world, &cluster)).unwrap_or_default()
+}
+
+/// The jobs of a pool that is being deleted.
+fn of_pool(world: &dyn World, pool: &Value) -> Vec<Target> {
+    let mut found = Vec::new();
+    if object::is_terminating(pool) {
+        let (namespace, name) = (object::meta(pool, "namespace"), object::meta(pool, "name"));
+        world.each(&managed_job_gvk(), Some(namespace), &mut |job| {
+            if job["spec"]["pool"] == name {
+                found.push(Target { gvk: managed_job_gvk(), key: object::Key::of(job) });
+            }
+        });
+    }
+    found
 }
 
 impl Reconciler for ManagedJobController {
@@ -93,9 +122,10 @@ impl Reconciler for ManagedJobController {
         let read = |gvk| Watch { gvk, wakes: Wakes::Nothing };
         vec![
             keyed(launch_gvk(), of_label),
-            keyed(cluster_gvk(), of_label),
+            keyed(cluster_gvk(), of_cluster),
             keyed(jobset::gvk(), of_label),
             keyed(machine_gvk(), of_machine),
+            keyed(pool_gvk(), of_pool),
             read(core("ConfigMap")),
             read(core("Node")),
             read(core("Pod")),
@@ -206,7 +236,7 @@ impl Observed {
         let mut body = crate::status::replacing(&old, serde_json::to_value(&status).unwrap_or_default());
         // turns are granted by another reconciler
         if let Some(members) = body.as_object_mut() {
-            members.remove("turn");
+            members.retain(|name, _| !["turn", "worker", "workerCluster"].contains(&name.as_str()));
         }
         let version = object::resource_version(&self.object);
         let patch = json!({"metadata": {"resourceVersion": version}, "status": body});
@@ -238,10 +268,14 @@ impl Observed {
     fn turn(&self, file: &api::sky::JobFile, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
         let Some(asked) = file.tasks.get(index) else { return Turn::of(task) };
         let holds = self.holds();
-        if asked.is_empty && task.attempt == 0 && !holds {
+        let is_empty = asked.is_empty || self.pool.is_some() && asked.task["run"].is_null();
+        if is_empty && task.attempt == 0 && !holds {
             let mut turn = Turn::of(task);
             turn.task.state = State::Succeeded;
             turn.task.ended_at = now.to_string();
+            return turn;
+        }
+        if let Some(turn) = self.without_pool(task, index, now) {
             return turn;
         }
         let is_open = task.attempts.last().is_some_and(|attempt| attempt.ended_at.is_empty());
@@ -250,7 +284,10 @@ impl Observed {
             true => match self.judged(task, index, now) {
                 Ruling::GoesOn { state, message } => self.goes_on(file, asked, task, index, (state, message), now),
                 Ruling::Ask => self.ask(task, now),
-                verdict => attempt::closed(task, &asked.recovery, verdict, self.place(task), now),
+                verdict => {
+                    let turn = attempt::closed(task, &asked.recovery, verdict, self.place(task), now);
+                    if self.pool.is_some() { pooled::again(turn, now) } else { turn }
+                }
             },
         }
     }
@@ -258,10 +295,19 @@ impl Observed {
     /// The end of a job that was cancelled: first its machines go.
     fn cancelled(&self, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
         let mut turn = Turn::of(task);
-        turn.writes = self.removals(index, None);
+        let (writes, is_gone) = self.ended_attempt(index, now);
+        turn.writes = writes;
         turn.task.state = State::Cancelling;
-        turn.task.message = "the control plane removes the machines of the job".to_owned();
-        if !self.has_any(index) {
+        turn.task.message = match self.pool {
+            None => "the control plane removes the machines of the job",
+            Some(_) => "the control plane ends the processes of the job",
+        }
+        .to_owned();
+        if !is_gone && self.pool.is_some() {
+            // a change of a pod wakes no job
+            turn = turn.after(SOON);
+        }
+        if is_gone {
             turn.task.state = State::Cancelled;
             turn.task.message.clear();
             turn.task.ended_at = now.to_string();
@@ -282,7 +328,10 @@ impl Observed {
         for (index, task) in self.job.status.tasks.iter().enumerate().take(before) {
             match self.waits_for_output(task, index, now) {
                 Some(pause) => next = Next::After(pause),
-                None => writes.extend(self.removals(index, None)),
+                None => {
+                    writes.extend(self.removals(index, None));
+                    writes.extend(self.pool.iter().flat_map(|pool| pool.forgotten(index)));
+                }
             }
         }
         (writes, next)

@@ -61,7 +61,12 @@ fn read(object: &Value) -> Option<ManagedJob> {
 /// Where a job stands; `None`: it needs no turn until it changes.
 fn standing(key: &Key, job: &ManagedJob) -> Option<Standing> {
     let status = &job.status;
-    if status.state.has_ended() || job.metadata.deletion_timestamp.is_some() || job.spec.cancel {
+    // jobs of pools have turns of their own
+    if status.state.has_ended()
+        || job.metadata.deletion_timestamp.is_some()
+        || job.spec.cancel
+        || !job.spec.pool.is_empty()
+    {
         return None;
     }
     let made: u32 = status.tasks.iter().map(|task| task.attempt).sum();

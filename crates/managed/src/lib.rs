@@ -20,6 +20,7 @@ pub mod jobs;
 pub mod launch;
 pub mod machine;
 pub mod names;
+pub mod pool_turns;
 pub mod provider;
 pub mod resources;
 pub mod spot;

@@ -36,7 +36,7 @@ impl Scene {
     }
 
     fn file(&mut self, name: &str, service: Value) {
-        let file = json!({"submitted": "x", "tasks": [{"task": {"run": "serve"}, "service": service}]});
+        let file = json!({"submitted": "x", "tasks": [{"task": {"run": format!("serve {name}")}, "service": service}]});
         self.0.put(json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
             "data": {"job": file.to_string()},

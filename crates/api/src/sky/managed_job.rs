@@ -49,6 +49,13 @@ pub struct ManagedJobSpec {
     /// Whether the job is to end now. It never starts again. Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cancel: bool,
+    /// The Pool on whose workers it runs. Default: none; it makes clusters of its own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 253)))]
+    pub pool: String,
+    /// Its number among the jobs that were submitted together, from 0.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rank: u32,
     /// The service or the pool that it is a replica of. Default: none; users name it by its number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<ReplicaOf>,
@@ -93,6 +100,22 @@ pub struct JobFile {
     pub settings: serde_json::Value,
     /// The folder of price lists. Default: `~/.sky/catalogs/v8` of the control plane.
     pub catalog: String,
+    /// How many jobs were submitted together.
+    #[serde(skip_serializing_if = "is_default")]
+    pub count: u32,
+}
+
+/// What a job of a pool takes of each machine of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Share {
+    /// Processors; 0: none are asked for.
+    pub cpus: f64,
+    /// GiB of memory; 0: none is asked for.
+    pub memory: f64,
+    /// GPUs; `None`: none are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<super::Accelerators>,
 }
 
 /// A task of a managed job.
@@ -111,6 +134,9 @@ pub struct JobTask {
     pub configuration: String,
     /// What it asks for, as tables show it: `1x[CPU:1+]`.
     pub requested: String,
+    /// What it takes of a worker if it runs in a pool: one of these. Empty: it takes a worker as a whole.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<Share>,
     /// Whether it has nothing to run, so that it succeeds at once.
     pub is_empty: bool,
     /// When it is started again.
@@ -158,6 +184,12 @@ pub struct ManagedJobStatus {
     /// The job may make so many attempts, of all its tasks. It waits for its turn while it has made as many.
     #[serde(default, skip_serializing_if = "is_default")]
     pub turn: u32,
+    /// Number of the pool's worker for its next or its current attempt; 0: none yet. Only in a pool.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub worker: u32,
+    /// What the user calls the cluster of that worker.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub worker_cluster: String,
     /// Its tasks, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
@@ -307,7 +339,7 @@ pub enum ManagedState {
     FailedSetup,
     /// It could never run.
     FailedPrechecks,
-    /// There were no machines for it.
+    /// There were no machines for it, or its pool is gone.
     FailedNoResource,
     /// The control plane failed.
     FailedController,

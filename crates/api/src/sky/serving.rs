@@ -313,7 +313,7 @@ pub struct ReadinessProbe {
     pub headers_key: String,
 }
 
-/// What the load balancer reports.
+/// What the load balancer of a service reports, or what gives jobs to the workers of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -327,23 +327,23 @@ pub struct ServingLoad {
     /// Requests that came in the last minute.
     #[serde(default, skip_serializing_if = "is_default")]
     pub requests_last_minute: u64,
-    /// Requests that wait for a replica.
+    /// Requests that wait for a replica, or jobs that wait for a worker.
     #[serde(default, skip_serializing_if = "is_default")]
     pub held: u64,
-    /// The replicas that it probes.
+    /// The replicas that it probes, or the workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub backends: Vec<ReplicaReport>,
 }
 
-/// What the load balancer reports of a replica.
+/// What is reported of a replica or of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplicaReport {
     /// Number of the replica.
     pub replica: u32,
-    /// Whether it gets no more requests.
+    /// Whether it gets no more requests or jobs.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_draining: bool,
     /// Whether its latest probe succeeded.
@@ -361,7 +361,7 @@ pub struct ReplicaReport {
     /// How the latest one failed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub last_failure: String,
-    /// Requests that it works on.
+    /// Requests or jobs that it works on.
     #[serde(default, skip_serializing_if = "is_default")]
     pub in_flight: u64,
 }

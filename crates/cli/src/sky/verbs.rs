@@ -71,11 +71,11 @@ impl Verb {
             "sky jobs queue" => Self::JobsQueue,
             "sky jobs cancel" => Self::JobsCancel,
             "sky jobs logs" => Self::JobsLogs,
-            "sky serve up" => Self::FleetApply,
+            "sky serve up" | "sky jobs pool apply" => Self::FleetApply,
             "sky serve update" => Self::FleetUpdate,
-            "sky serve status" => Self::FleetStatus,
-            "sky serve down" => Self::FleetDown,
-            "sky serve logs" => Self::FleetLogs,
+            "sky serve status" | "sky jobs pool status" => Self::FleetStatus,
+            "sky serve down" | "sky jobs pool down" => Self::FleetDown,
+            "sky serve logs" | "sky jobs pool logs" => Self::FleetLogs,
             _ => return None,
         })
     }

@@ -204,8 +204,13 @@ impl Observed {
         Some(delete(self.target(own), Some(object::uid(&own.object).to_owned()), Propagation::Background))
     }
 
-    /// Whether a replica that ends works on no more requests.
+    /// Whether a replica that ends works on no more requests, or a worker on no more jobs.
     pub(super) fn is_drained(&self, replica: &Replica, now: Timestamp) -> bool {
+        if self.kind == FleetKind::Pool {
+            // a worker that was never ready has no job
+            return replica.ready_at.is_empty()
+                || self.report(replica.number).is_some_and(|report| report.is_draining && report.in_flight == 0);
+        }
         let until = replica.ended_at.parse().map(|at| api::time::later_secs(at, DRAIN_SECS));
         let is_busy = self.kind == FleetKind::Service
             && !replica.address.is_empty()

@@ -78,12 +78,17 @@ impl Observed {
     }
 
     fn watch(&self, replica: &mut Replica, own: &Own, patience: Patience, now: Timestamp) -> Option<Timestamp> {
-        if replica.state.has_ended() {
+        if replica.state.has_ended() && !replica.is_ending {
             return None;
         }
         if replica.is_ending {
             replica.state = State::ShuttingDown;
-            replica.message.clear();
+            let jobs = self.report(replica.number).map_or(0, |report| report.in_flight);
+            replica.message = match (self.kind, jobs) {
+                (FleetKind::Service, _) | (_, 0) => String::new(),
+                (FleetKind::Pool, 1) => "1 job on it goes on to its end".to_owned(),
+                (FleetKind::Pool, many) => format!("{many} jobs on it go on to their end"),
+            };
             return None;
         }
         let standing = match own.job.status.state {

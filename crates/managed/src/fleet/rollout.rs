@@ -2,12 +2,13 @@
 
 use super::observed::Observed;
 use super::{FleetKind, Turn};
-use crate::autoscale::{Demanded, Member, Scaler, Scaling, ScalingRules};
+use crate::autoscale::{Demand, Demanded, Member, Scaler, Scaling, ScalingRules};
 use crate::backoff;
 use crate::names::place;
 use crate::spot::{self, Zone};
 use api::sky::{
-    FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, Replica, ReplicaState as State, UpdateMode,
+    FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, JobFile, JobTask, Replica, ReplicaState as State,
+    UpdateMode,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -49,7 +50,7 @@ fn members(status: &FleetStatus) -> Vec<Member> {
         state: replica.state,
         is_spot: replica.is_spot.unwrap_or(false),
         gpu: replica.gpu.clone(),
-        jobs: 0,
+        jobs: status.load.backends.iter().find(|one| one.replica == replica.number).map_or(0, |one| one.in_flight),
         is_fatal: replica.is_fatal,
     };
     status.replicas.iter().map(member).collect()
@@ -77,12 +78,31 @@ fn active(status: &FleetStatus, current: &FleetVersion, least: u32) -> Vec<u32> 
     }
 }
 
+/// Whether replicas of two versions would be the same: only the `service` section may differ.
+fn is_alike(one: &JobFile, other: &JobFile) -> bool {
+    let bare = |file: &JobFile| -> Vec<JobTask> {
+        file.tasks.iter().map(|task| JobTask { service: Value::Null, ..task.clone() }).collect()
+    };
+    bare(one) == bare(other) && (&one.settings, &one.catalog) == (&other.settings, &other.catalog)
+}
+
 impl Observed {
+    /// Counts replicas of the version before as those of the newest one, where nothing but the `service` section has changed.
+    pub(super) fn carry_over(&self, status: &mut FleetStatus) {
+        let [.., before, newest] = status.versions.as_slice() else { return };
+        let (Ok(old), Ok(new)) = (self.file(&before.submission), self.file(&newest.submission)) else { return };
+        let (from, to) = (before.number, newest.number);
+        if is_alike(old, new) {
+            let carried = |one: &&mut Replica| one.version == from && !one.is_ending && !one.state.has_ended();
+            status.replicas.iter_mut().filter(carried).for_each(|one| one.version = to);
+        }
+    }
+
     fn demanded(&self, status: &FleetStatus) -> Demanded {
         match self.kind {
             // a request that waits has been counted when it came, perhaps more than a minute ago
             FleetKind::Service => Demanded::Requests(status.load.requests_last_minute.max(status.load.held)),
-            FleetKind::Pool => Demanded::Waiting(0),
+            FleetKind::Pool => Demanded::Waiting(status.load.held),
         }
     }
 
@@ -156,8 +176,14 @@ impl Observed {
         let last: Timestamp = scaler.memory.looked_at.parse().unwrap_or(Timestamp::MIN);
         let due = api::time::later(last, interval);
         let is_asked = matches!(load, Demanded::Requests(1..) | Demanded::Waiting(1..));
+        let is_first = scaler.memory.target == 0 && is_asked;
+        // a job that waits at zero workers gets one, however few wait
+        let load = match (is_first, load, &scaler.rules.demand) {
+            (true, Demanded::Waiting(jobs), Demand::Queue(least)) => Demanded::Waiting(jobs.max(*least)),
+            _ => load,
+        };
         // the first replica needs no look
-        if due <= now || (scaler.memory.target == 0 && is_asked) {
+        if due <= now || is_first {
             let before = (scaler.memory.target, scaler.memory.up, scaler.memory.down);
             scaler.look(load, members);
             if before != (scaler.memory.target, scaler.memory.up, scaler.memory.down) {

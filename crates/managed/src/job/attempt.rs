@@ -72,7 +72,11 @@ impl Observed {
     /// The next attempt of a task that has none now: once the last one is fenced, its time has come, and the job has its turn.
     pub(super) fn begin(&self, asked: &JobTask, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
         let kept = Some(task.cluster.as_str()).filter(|_| task.is_kept).and_then(|shown| self.cluster(shown));
-        if let Some(waits) = self.fenced(task, kept, index, now) {
+        let waits = match self.pool {
+            None => self.fenced(task, kept, index, now),
+            Some(_) => self.fenced_on_worker(task, index, now),
+        };
+        if let Some(waits) = waits {
             return waits;
         }
         let due: Timestamp = task.not_before.parse().unwrap_or(now);
@@ -80,8 +84,12 @@ impl Observed {
             return Turn::of(task).after(due.duration_since(now));
         }
         let made: u32 = self.job.status.tasks.iter().map(|task| task.attempt).sum();
-        if task.state == State::Pending && self.job.status.turn <= made {
-            let message = "it waits for its turn: other jobs are being launched";
+        // in a pool each attempt needs a worker
+        if (task.state == State::Pending || self.pool.is_some()) && self.job.status.turn <= made {
+            let message = match self.pool {
+                None => "it waits for its turn: other jobs are being launched".to_owned(),
+                Some(_) => format!("it waits for a free worker of pool {}", self.job.spec.pool),
+            };
             return match task.message.is_empty() && task.attempt == 0 {
                 // most get their turn at once
                 true => Turn::of(task),
@@ -94,7 +102,9 @@ impl Observed {
         // machines may be lost before its code ever ran
         let is_again = task.state == State::Recovering || !task.started_at.is_empty();
         next.state = if is_again { State::Recovering } else { State::Starting };
-        if kept.is_none() {
+        if self.pool.is_some() {
+            next.cluster.clone_from(&self.job.status.worker_cluster);
+        } else if kept.is_none() {
             next.cluster = self.cluster_name(asked, index, next.attempt);
         }
         next.is_kept = false;
@@ -200,6 +210,8 @@ impl Observed {
                 ("SKYPILOT_TASK_IDS", ids.join("\n")),
                 ("SKYPILOT_MANAGED_JOB_ID", id.clone()),
                 ("SKYPILOT_ROOT_JOB_ID", id),
+                ("SKYPILOT_NUM_JOBS", file.count.max(1).to_string()),
+                ("SKYPILOT_JOB_RANK", self.job.spec.rank.to_string()),
             ],
         };
         let env: BTreeMap<String, String> = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -230,6 +242,7 @@ impl Observed {
             user: self.job.spec.user.clone(),
             command: self.job.spec.command.clone(),
             managed: Some(managed),
+            on_existing: self.pool.is_some(),
             ..LaunchSpec::default()
         };
         let object = json!({

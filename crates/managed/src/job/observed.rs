@@ -1,5 +1,6 @@
 //! What is read about a job, and what is asked of it.
 
+use super::pooled::Pooled;
 use super::{batch_job, core};
 use crate::cluster::delete;
 use crate::evidence::{AttemptFacts, Ruling, judge};
@@ -21,7 +22,10 @@ pub(super) struct Own {
     pub object: Arc<Value>,
     pub cluster: Cluster,
     pub machines: Vec<Machine>,
+    /// Jobs on it; those that other managed jobs run on it are left out.
     pub jobs: Vec<Job>,
+    /// JobSets of managed jobs on it, whose output is kept.
+    pub sets: Vec<Arc<Value>>,
     /// Pods of its jobs.
     pub pods: Vec<Arc<Value>>,
     /// The first node that does not report, by its machine.
@@ -36,6 +40,8 @@ pub struct Observed {
     pub(super) file: Option<Result<JobFile, String>>,
     pub(super) launches: Vec<Launch>,
     pub(super) clusters: Vec<Own>,
+    /// What it needs to know of its pool, if it runs in one.
+    pub(super) pool: Option<Pooled>,
 }
 
 /// Reasons of pods that their node ended, and not their code.
@@ -55,14 +61,36 @@ fn is_silent(world: &dyn World, machine: &Machine) -> bool {
     ready.is_some_and(|ready| ready["status"] == "Unknown")
 }
 
+/// Whose jobs on a cluster count.
+#[derive(Clone, Copy)]
+pub(super) struct Whose<'a> {
+    /// The name of the ManagedJob.
+    pub job: &'a str,
+    /// Only those of this task; users' own jobs do not count then. Default: all of the job, and those of no managed job.
+    pub task: Option<usize>,
+}
+
+impl Whose<'_> {
+    fn is_its(self, object: &Value) -> bool {
+        let of = object::label(object, keys::MANAGED_JOB);
+        match self.task {
+            None => of.is_none_or(|of| of == self.job),
+            Some(task) => {
+                of == Some(self.job) && object::label(object, keys::TASK).is_some_and(|of| of.parse() == Ok(task))
+            }
+        }
+    }
+}
+
 impl Own {
-    fn look(world: &dyn World, object: Arc<Value>, is_fencing: bool) -> Option<Self> {
+    pub(super) fn look(world: &dyn World, object: Arc<Value>, whose: Whose<'_>, is_fencing: bool) -> Option<Self> {
         let cluster = read(&object)?;
         let uid = object::uid(&object);
         let owned = world.owned_by(&machine_gvk(), uid);
         let mut machines: Vec<Machine> = owned.iter().filter_map(|machine| read(machine)).collect();
         machines.sort_by_key(|machine| machine.spec.rank);
-        let jobsets = world.owned_by(&jobset::gvk(), uid);
+        let all = world.owned_by(&jobset::gvk(), uid);
+        let jobsets: Vec<&Arc<Value>> = all.iter().filter(|set| whose.is_its(set)).collect();
         let mut pods = Vec::new();
         for set in &jobsets {
             for job in world.owned_by(&batch_job(), object::uid(set)) {
@@ -73,12 +101,13 @@ impl Own {
             // pods outlive the Jobs that owned them
             let name = object::meta(&object, "name");
             pods = world.mentioning(&core("Pod"), Some(object::meta(&object, "namespace")), name);
-            pods.retain(|pod| object::label(pod, keys::CLUSTER) == Some(name));
+            pods.retain(|pod| object::label(pod, keys::CLUSTER) == Some(name) && whose.is_its(pod));
         }
         let silent = machines.iter().find(|machine| is_silent(world, machine));
         let silent = silent.and_then(|machine| machine.metadata.name.clone());
-        let jobs = jobs(jobsets.iter().map(|set| &**set));
-        Some(Self { object, cluster, machines, jobs, pods, silent })
+        let jobs = jobs(jobsets.iter().map(|set| &***set));
+        let sets = all.into_iter().filter(|set| object::label(set, keys::MANAGED_JOB).is_some()).collect();
+        Some(Self { object, cluster, machines, jobs, sets, pods, silent })
     }
 
     /// The job of an attempt.
@@ -140,22 +169,26 @@ impl Observed {
         let launches = launches.iter().filter_map(|launch| read(launch)).collect();
         let clusters = world.owned_by(&cluster_gvk(), uid);
         let is_fencing = job.status.tasks.iter().any(|task| task.is_kept);
-        let clusters = clusters.into_iter().filter_map(|cluster| Own::look(world, cluster, is_fencing)).collect();
-        Some(Self { object, job, file, launches, clusters })
+        let whose = Whose { job: &target.key.name, task: None };
+        let clusters = clusters.into_iter().filter_map(|cluster| Own::look(world, cluster, whose, is_fencing));
+        let clusters = clusters.collect();
+        let pool = (!job.spec.pool.is_empty()).then(|| Pooled::look(world, target, &job));
+        Some(Self { object, job, file, launches, clusters, pool })
     }
 
     pub(super) fn namespace(&self) -> &str {
         object::meta(&self.object, "namespace")
     }
 
-    fn target(&self, gvk: Gvk, name: Option<&str>) -> Target {
+    pub(super) fn target(&self, gvk: Gvk, name: Option<&str>) -> Target {
         Target { gvk, key: Key::new(self.namespace(), name.unwrap_or_default()) }
     }
 
     /// The cluster of this name, as users see it.
     pub(super) fn cluster(&self, shown: &str) -> Option<&Own> {
         let name = object_name(shown);
-        self.clusters.iter().find(|own| object::meta(&own.object, "name") == name)
+        let all = self.clusters.iter().chain(self.pool.as_ref().and_then(Pooled::worker));
+        all.into_iter().find(|own| object::meta(&own.object, "name") == name)
     }
 
     /// The Launch of an attempt.
@@ -184,7 +217,7 @@ impl Observed {
             .collect();
         let exits = own.zip(job).map(|(own, job)| own.exits(job)).unwrap_or_default();
         let interrupted = own.zip(job).and_then(|(own, job)| own.interrupted(job));
-        judge(&AttemptFacts {
+        let ruling = judge(&AttemptFacts {
             holds: self.holds(),
             launch: self.launch(index, task.attempt),
             cluster: own.map(|own| (&*own.object, &own.cluster)),
@@ -195,7 +228,8 @@ impl Observed {
             silent: own.and_then(|own| own.silent.as_deref()),
             asked_at: task.asked_at.parse().ok(),
             now,
-        })
+        });
+        self.pool.as_ref().map_or_else(|| ruling.clone(), |pool| pool.ruling(task, ruling.clone()))
     }
 
     fn launches_of(&self, index: usize) -> impl Iterator<Item = &Launch> {
@@ -269,9 +303,10 @@ impl Observed {
     pub(super) fn waits_for_output(&self, task: &ManagedTask, index: usize, now: Timestamp) -> Option<SignedDuration> {
         let ended: Timestamp = task.ended_at.parse().ok()?;
         let until = api::time::later_secs(ended, super::KEEP_SECS);
-        let is_kept = |set: &Value| object::annotation(set, keys::OUTPUT_KEPT) == Some("true");
-        let sets = |own: &Own| own.jobs.iter().flat_map(stages).all(is_kept);
-        let all = self.clusters_of(index).filter(|own| !object::is_terminating(&own.object)).all(sets);
+        let is_kept = |set: &Arc<Value>| object::annotation(set, keys::OUTPUT_KEPT) == Some("true");
+        let of_clusters = self.clusters_of(index).filter(|own| !object::is_terminating(&own.object));
+        let mut sets = of_clusters.flat_map(|own| &own.sets).chain(self.pool.iter().flat_map(|pool| pool.sets(index)));
+        let all = sets.all(is_kept);
         (!all && now < until).then(|| until.duration_since(now))
     }
 

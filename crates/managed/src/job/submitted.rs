@@ -1,8 +1,9 @@
 //! What of a task file a managed job is made of.
 
+use crate::launch::fit::{Size, size_asked};
 use crate::launch::job::job_resources;
-use crate::launch::{Refused, bare, configuration};
-use api::sky::{API_VERSION, JobFile, JobRecovery, JobStrategy, JobTask, LaunchFiles, ManagedJobSpec, keys};
+use crate::launch::{Refused, bare, configuration, gpus};
+use api::sky::{API_VERSION, JobFile, JobRecovery, JobStrategy, JobTask, LaunchFiles, ManagedJobSpec, Share, keys};
 use placement::Catalogue;
 use serde_json::{Value, json};
 use sky::resources::Resources;
@@ -53,6 +54,16 @@ pub fn recovery(task: &Task) -> JobRecovery {
     }
 }
 
+/// What a task takes of a worker of a pool; none: it asks for nothing in particular, and takes a worker as a whole.
+fn shares(task: &Task) -> Vec<Share> {
+    let share = |one: &Resources| {
+        let Size { cpus, memory } = size_asked(one);
+        Share { cpus, memory, gpus: gpus(one) }
+    };
+    let all: Vec<Share> = task.resources.list.iter().map(share).collect();
+    if all.first().is_none_or(|first| *first == Share::default()) { Vec::new() } else { all }
+}
+
 /// A task of a job. `secret` names the Secret with its variables; empty: it has none.
 pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret: String) -> JobTask {
     JobTask {
@@ -62,6 +73,7 @@ pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret:
         secret,
         configuration: configuration(task, catalogue),
         requested: job_resources(task.num_nodes, &first(task)),
+        shares: shares(task),
         is_empty: task.run.is_none() && task.setup.is_none(),
         recovery: recovery(task),
         service: Value::Null,

@@ -94,7 +94,7 @@ fn round(amount: f64) -> f64 {
 }
 
 /// The request for each machine; 0 leaves it open. Memory such as `4x` means so many GiB for each processor.
-pub(super) fn size_asked(wanted: &Resources) -> Size {
+pub(crate) fn size_asked(wanted: &Resources) -> Size {
     let cpus = amount(&wanted.cpus);
     let memory = match wanted.memory.as_deref() {
         Some(times) if times.ends_with('x') => amount(&wanted.memory) * cpus,

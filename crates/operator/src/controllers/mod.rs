@@ -113,6 +113,7 @@ const KNOWN: [Known; 20] = [
     known("managedjob", Side::Machines, |driver, _| {
         driver.add(managed::job::ManagedJobController);
         driver.add(managed::job_turns::JobTurns::default());
+        driver.add(managed::pool_turns::PoolTurns::default());
     }),
     known("fleet", Side::Machines, |driver, _| {
         driver.add(managed::fleet::FleetController(FleetKind::Service));

@@ -218,6 +218,7 @@ pub(super) fn named(call: &Call, world: &Circumstances<'_>) -> Result<Named, Pri
         place_of(call).map_err(|(told, error)| Printed { out: told, ..Printed::default() }.refused(&error))?;
     printed.out.push_str(&std::mem::take(&mut overrides.told));
     let entry = match call.path.as_str() {
+        "sky jobs pool apply" => "pool_yaml",
         path if path.starts_with("sky serve") => "service_yaml",
         _ => "entrypoint",
     };

@@ -176,7 +176,6 @@ fn carry_out(call: &Call, all: &[Command], world: &Circumstances<'_>) -> Printed
                 Some("jobs") if path == "sky jobs dashboard" => {
                     "a dashboard comes later; `sky jobs queue` shows the same"
                 }
-                Some("jobs") => "pools come later; `sky jobs launch` gives each job a cluster of its own",
                 Some("serve") => "services come later; run the server with `sky launch` on a cluster",
                 Some("storage") => "buckets come later; `trainyard initialize` fetches from them",
                 Some("volumes" | "volume") => "volumes come later; use a folder of the machines",

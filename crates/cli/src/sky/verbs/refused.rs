@@ -6,12 +6,12 @@ use ::sky::commands::Call;
 
 /// Options that nothing here acts on, by command.
 const OPTIONS: [(&str, &[&str]); 8] = [
-    ("sky jobs launch", &["pool", "job_group", "no_job_group", "cluster", "workspace"]),
+    ("sky jobs launch", &["job_group", "no_job_group", "cluster", "workspace"]),
     ("sky launch", &["resize", "clone_disk_from", "priority", "workspace", "backend_name"]),
     ("sky status", &["endpoints", "endpoint"]),
     ("sky logs", &["provision", "hook_event", "autostop_alias"]),
     ("sky check", &["workspace", "verbose"]),
-    ("sky jobs cancel", &["pool", "task"]),
+    ("sky jobs cancel", &["task"]),
     ("sky gpus list", &["verbose"]),
     ("sky show-gpus", &["verbose"]),
 ];
@@ -23,9 +23,6 @@ fn instead(path: &str, option: &str) -> &'static str {
         "clone_disk_from" => "disks are not copied; `file_mounts` and `setup` fill a new machine",
         "resize" => "launch a cluster of another name, or `sky down` this one first",
         "priority" => "jobs of a cluster run first in, first out",
-        "pool" if path == "sky jobs launch" => {
-            "there are no pools yet; without the option each job gets its own cluster"
-        }
         "job_group" | "no_job_group" => "launch a job for each task",
         "cluster" => "use `--name NAME`; the clusters are named NAME-ID-TASK-ATTEMPT",
         "workspace" => "there is one workspace; namespaces of the control plane keep clusters apart",
@@ -33,7 +30,6 @@ fn instead(path: &str, option: &str) -> &'static str {
         "endpoints" | "endpoint" => "ports of machines are reached at the addresses that `sky status --ip NAME` shows",
         "provision" => "`sky status -v` shows what the provider said last",
         "hook_event" | "autostop_alias" => "no hooks run here",
-        "pool" => "there are no pools yet; cancel jobs by ID or by --name",
         "task" => "cancelling a job ends all its tasks; leave the option out",
         _ => "what there is to show is shown without it",
     }
@@ -117,7 +113,6 @@ mod tests {
             ("check -w team", "`sky check --workspace`"),
             ("check -v", "`sky check --verbose` is not there: credentials"),
             ("gpus list -v", "`sky gpus list --verbose` is not there: what there is"),
-            ("jobs cancel -p warm", "`sky jobs cancel --pool` is not there: there are no pools"),
             ("jobs cancel 3 --task 1", "`sky jobs cancel --task` is not there: cancelling a job ends all its tasks"),
         ] {
             let told = option(&call(words)).unwrap_or_default();

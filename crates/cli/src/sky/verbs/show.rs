@@ -143,6 +143,9 @@ pub(super) async fn status(call: &Call, world: &Circumstances<'_>) -> Done {
         if call.is_set("show_services") {
             say(format!("\nServices\n{}", fleet::section(&sky, FleetKind::Service).await?));
         }
+        if call.is_set("show_pools") {
+            say(format!("\nPools\n{}", fleet::section(&sky, FleetKind::Pool).await?));
+        }
         if !hint.is_empty() {
             say(format!("\n{hint}"));
         }

@@ -1,10 +1,12 @@
 //! `serve down` and `jobs pool down`.
 
+use super::super::jobs::{self, Job};
 use super::super::{Done, NOT_FOUND, confirm, misused, say};
 use super::{capital, kind, member, missing, noun};
-use crate::sky::clusters;
+use crate::sky::clusters::{self, Sky};
 use crate::sky::submit::{Trouble, value_error};
 use ::sky::commands::Call;
+use client::ClientError;
 use kube::api::{Patch, PatchParams};
 use managed::fleet::FleetKind;
 use managed::fleet::submitted::job_name;
@@ -36,7 +38,21 @@ pub(in super::super) async fn down(call: &Call) -> Done {
         _ if call.is_set("all") => format!("all {}s", noun(kind)),
         names => format!("{}(s) {}", noun(kind), names.join(", ")),
     };
-    confirm(call, &format!("Terminating {what}. Proceed?"))?;
+    let jobs = jobs_in(&sky, kind, &names).await?;
+    let told = match jobs.len() {
+        0 => String::new(),
+        1 => " Its 1 job that has not ended will be cancelled.".to_owned(),
+        many => format!(" {many} jobs that have not ended will be cancelled."),
+    };
+    confirm(call, &format!("Terminating {what}.{told} Proceed?"))?;
+    for job in &jobs {
+        jobs::end(&sky, job).await?;
+    }
+    match jobs.as_slice() {
+        [] => {}
+        [job] => say(format!("Job {} is being cancelled.", job.id())),
+        many => say(format!("{} jobs are being cancelled.", many.len())),
+    }
     let mut code = 0;
     for name in &names {
         if !sky.delete_fleet(kind, name).await? {
@@ -49,6 +65,16 @@ pub(in super::super) async fn down(call: &Call) -> Done {
         say(format!("{word} '{name}' and its {}s are being terminated.", member(kind)));
     }
     Ok(code)
+}
+
+/// The jobs of pools that have not ended, the newest first.
+async fn jobs_in(sky: &Sky, kind: FleetKind, names: &[String]) -> Result<Vec<Job>, ClientError> {
+    if kind == FleetKind::Service {
+        return Ok(Vec::new());
+    }
+    let mut all = jobs::all(sky).await?;
+    all.retain(|job| !job.has_ended() && names.iter().any(|name| job.is_in(name)));
+    Ok(all)
 }
 
 /// Ends one replica. Another one comes in its place.

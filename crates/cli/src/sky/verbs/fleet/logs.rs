@@ -121,11 +121,11 @@ fn history(fleet: &Fleet, kind: FleetKind) {
         say(format!("Version {}: {state}", version.number));
     }
     let wanted = status.scaler.target;
-    say(format!(
-        "Wanted: {wanted} {}s; requests in the last minute: {}",
-        member(kind),
-        status.load.requests_last_minute
-    ));
+    let load = match kind {
+        FleetKind::Service => format!("requests in the last minute: {}", status.load.requests_last_minute),
+        FleetKind::Pool => format!("jobs that wait: {}", status.load.held),
+    };
+    say(format!("Wanted: {wanted} {}s; {load}", member(kind)));
     for one in &status.replicas {
         let times =
             [("launched", &one.launched_at), ("ran", &one.ran_at), ("ready", &one.ready_at), ("ended", &one.ended_at)];

@@ -70,7 +70,7 @@ async fn missing(sky: &Sky, kind: FleetKind, shown: &str) -> Trouble {
     Trouble::Said(format!("ValueError: {word} '{shown}' does not exist.{near} `{} status` lists all.", group(kind)))
 }
 
-async fn found(sky: &Sky, kind: FleetKind, shown: &str) -> Result<Fleet, End> {
+pub(super) async fn found(sky: &Sky, kind: FleetKind, shown: &str) -> Result<Fleet, End> {
     match sky.fleet(kind, shown).await? {
         Some(fleet) => Ok(fleet),
         None => Err(missing(sky, kind, shown).await.into()),

@@ -7,6 +7,7 @@ use api::sky::{JobFile, Replica};
 use jiff::Timestamp;
 use managed::fleet::FleetKind;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 fn seconds(time: &str) -> Option<i64> {
     time.parse().ok().map(Timestamp::as_second)
@@ -16,8 +17,11 @@ fn given(text: &str) -> Option<String> {
     Some(text.to_owned()).filter(|text| !text.is_empty())
 }
 
-/// The row of a service or a pool. Without a `file` its policy is not known.
-pub(super) fn row(fleet: &Fleet, file: Option<&JobFile>, kind: FleetKind) -> ServiceRow {
+/// The numbers of the jobs of a pool, by the worker that they have.
+pub(super) type Used = BTreeMap<u32, Vec<u32>>;
+
+/// The row of a service or a pool. Without a `file` its policy is not known. `used`: only of a pool.
+pub(super) fn row(fleet: &Fleet, file: Option<&JobFile>, kind: FleetKind, used: &Used) -> ServiceRow {
     let task = file.and_then(|file| file.tasks.first());
     let section = task.map(|task| task.service.clone()).unwrap_or_default();
     let status = &fleet.status;
@@ -35,7 +39,7 @@ pub(super) fn row(fleet: &Fleet, file: Option<&JobFile>, kind: FleetKind) -> Ser
         replica_info: [false, true]
             .into_iter()
             .flat_map(|failed| status.replicas.iter().filter(move |one| one.state.is_failed() == failed))
-            .map(replica)
+            .map(|one| ReplicaRow { used_by: used.get(&one.number).cloned(), ..replica(one) })
             .collect(),
     }
 }

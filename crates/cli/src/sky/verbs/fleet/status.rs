@@ -1,6 +1,6 @@
 //! `serve status` and `jobs pool status`.
 
-use super::super::{Done, NOT_FOUND, say};
+use super::super::{Done, NOT_FOUND, jobs, say};
 use super::{capital, kind, member, missing, noun, rows as table, served};
 use crate::sky::clusters::{self, Sky};
 use crate::sky::submit::Trouble;
@@ -74,11 +74,20 @@ fn endpoints(fleets: &[Fleet], names: &[String]) -> u8 {
 
 async fn read(sky: &Sky, fleets: &[Fleet], kind: FleetKind) -> Result<Vec<ServiceRow>, ClientError> {
     let mut rows = Vec::new();
+    let jobs = if kind == FleetKind::Pool { jobs::all(sky).await? } else { Vec::new() };
     for fleet in fleets {
         let map = sky.config_maps().get_opt(&fleet.spec.submission).await?;
         let text = map.as_ref().and_then(|map| map.data["data"]["job"].as_str());
         let file: Option<JobFile> = text.and_then(|text| serde_json::from_str(text).ok());
-        rows.push(table::row(fleet, file.as_ref(), kind));
+        let mut used = table::Used::new();
+        for job in jobs.iter().rev().filter(|job| !job.has_ended() && job.is_in(&fleet.spec.name)) {
+            let status = &job.job.status;
+            let attempt = status.tasks.iter().rev().find_map(|task| task.attempts.last());
+            if attempt.is_some_and(|attempt| attempt.ended_at.is_empty()) {
+                used.entry(status.worker).or_default().push(job.id());
+            }
+        }
+        rows.push(table::row(fleet, file.as_ref(), kind, &used));
     }
     Ok(rows)
 }

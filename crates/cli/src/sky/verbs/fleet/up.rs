@@ -1,7 +1,7 @@
-//! `serve up` and `serve update`: a version of a service.
+//! `serve up`, `serve update` and `jobs pool apply`: a version of a service or a pool.
 
 use super::super::launch::{check_secrets, check_workdir, place, places};
-use super::super::{Around, Done, End, confirm, refused, say};
+use super::super::{Around, Done, End, confirm, misused, refused, say};
 use super::{capital, group, kind, member, noun};
 use crate::sky::clusters::{self, Sky};
 use crate::sky::submit::{self, Trouble, said, value_error};
@@ -15,11 +15,21 @@ use api::sky::{FleetSpec, JobFile, UpdateMode};
 use jiff::Timestamp;
 use managed::fleet::{FleetKind, submitted};
 
-/// `serve up`.
+/// `serve up`, and `jobs pool apply`, which updates a pool that exists.
 pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, around: Around) -> Done {
     let kind = kind(call);
+    if kind == FleetKind::Pool {
+        let is_file = !call.values("pool_yaml").is_empty();
+        match (is_file, call.value("workers")) {
+            (true, Some(_)) => {
+                return Err(misused(call, "Cannot specify both --workers and POOL_YAML. Please use one of them."));
+            }
+            (false, workers) => return resize(call, workers).await,
+            (true, None) => {}
+        }
+    }
     let version = Version::read(call, world)?;
-    let given = call.value("service_name").map(str::to_owned);
+    let given = call.value("service_name").or(call.value("pool")).map(str::to_owned);
     let name = given.or(version.task.name.clone().filter(|name| name != "sky-cmd"));
     let name = name.unwrap_or_else(|| format!("{}-{}", noun(kind), world.cluster));
     let word = capital(noun(kind));
@@ -29,15 +39,54 @@ pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, arou
         ))
     })?;
     let sky = clusters::connect().await?;
-    if let Some(fleet) = sky.fleet(kind, &name).await? {
-        return Err(if fleet.is_ending() { ending(kind, &name) } else { running(&name) }.into());
-    }
+    let exists = match sky.fleet(kind, &name).await? {
+        Some(fleet) if fleet.is_ending() => return Err(ending(kind, &name).into()),
+        Some(_) if kind == FleetKind::Service => return Err(running(&name).into()),
+        found => found.is_some(),
+    };
     version.show_places(&sky, kind, world, &around).await?;
-    confirm(call, &format!("Launching a new {} '{name}'. Proceed?", noun(kind)))?;
+    let doing = if exists { "Updating" } else { "Launching a new" };
+    confirm(call, &format!("{doing} {} '{name}'. Proceed?", noun(kind)))?;
     let file = version.send(&sky, &name, world, around).await?;
-    let created = sky.create_fleet(kind, &file, spec(&name), version.secrets()?).await;
-    created.map_err(|error| trouble(kind, &name, error))?;
-    tell(kind, &name, None);
+    let (spec, secrets) = (spec(&name), version.secrets()?);
+    let done = match exists {
+        true => sky.update_fleet(kind, &file, spec, mode(call), secrets).await.map(Some),
+        false => sky.create_fleet(kind, &file, spec, secrets).await.map(|()| None),
+    };
+    let updated = done.map_err(|error| trouble(kind, &name, error))?;
+    tell(kind, &name, updated);
+    Ok(0)
+}
+
+/// `jobs pool apply -p NAME --workers N`: the latest version with another number of workers.
+async fn resize(call: &Call, workers: Option<&str>) -> Done {
+    let Some(workers) = workers else {
+        return Err(misused(call, "Name the file of a pool, or both --pool and --workers."));
+    };
+    let Some(name) = call.value("pool") else {
+        return Err(misused(call, "A pool name must be provided to update the number of workers."));
+    };
+    let Ok(workers) = workers.parse::<u32>() else {
+        return Err(misused(call, format!("Invalid value for '--workers': {workers} is below 0.")));
+    };
+    let sky = clusters::connect().await?;
+    let fleet = super::found(&sky, FleetKind::Pool, name).await?;
+    if fleet.is_ending() {
+        return Err(ending(FleetKind::Pool, name).into());
+    }
+    let submission = sky.config_maps().get_opt(&fleet.spec.submission).await?;
+    let text = submission.as_ref().and_then(|map| map.data["data"]["job"].as_str());
+    let mut file: JobFile = text.and_then(|text| serde_json::from_str(text).ok()).ok_or_else(|| {
+        value_error(format!("The control plane does not have the file of pool '{name}' any more; apply it again: sky jobs pool apply -p {name} FILE"))
+    })?;
+    for task in &mut file.tasks {
+        task.service["pool"] = serde_json::json!({"workers": workers});
+    }
+    let plural = if workers == 1 { "" } else { "s" };
+    confirm(call, &format!("Updating pool '{name}' to {workers} worker{plural}. Proceed?"))?;
+    let updated = sky.update_fleet(FleetKind::Pool, &file, spec(name), mode(call), FleetSecrets::default()).await;
+    let updated = updated.map_err(|error| trouble(FleetKind::Pool, name, error))?;
+    tell(FleetKind::Pool, name, Some(updated));
     Ok(0)
 }
 
@@ -152,6 +201,7 @@ impl Version {
             tasks: vec![submitted::task(&self.task, world.catalogue, files, secret)],
             settings: around.given.map(|given| Field::Map(given).to_json()).unwrap_or_default(),
             catalog: around.catalog.unwrap_or_default(),
+            ..JobFile::default()
         })
     }
 

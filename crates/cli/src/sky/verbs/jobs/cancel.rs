@@ -25,10 +25,11 @@ pub(in super::super) async fn cancel(call: &Call) -> Done {
     let sky = clusters::connect().await?;
     confirm(call, &format!("Cancelling {}. Proceed?", what(call)))?;
     let jobs = all(&sky).await?;
-    let Chosen { chosen, code } = match call.value("name") {
+    let Chosen { chosen, code } = match (call.value("name"), call.value("pool")) {
         _ if !call.values("job_ids").is_empty() => by_id(call, &jobs, &ids),
-        Some(name) => by_name(&jobs, name),
-        None => {
+        (Some(name), _) => by_name(&jobs, name),
+        (None, Some(pool)) => by_pool(&jobs, pool),
+        (None, None) => {
             let is_meant = |job: &&Job| !job.has_ended() && (call.is_set("all_users") || job.is_mine());
             Chosen { chosen: jobs.iter().filter(is_meant).collect(), code: 0 }
         }
@@ -54,6 +55,9 @@ fn what(call: &Call) -> String {
     let ids = call.values("job_ids");
     match (ids, call.value("name")) {
         ([], Some(name)) => format!("'{name}'"),
+        ([], None) if call.value("pool").is_some() => {
+            format!("managed jobs in pool '{}'", call.value("pool").unwrap_or_default())
+        }
         ([], None) if call.is_set("all_users") => "all managed jobs FOR ALL USERS".to_owned(),
         ([], None) => "all managed jobs".to_owned(),
         ([one], _) => format!("managed job with ID {one}"),
@@ -100,8 +104,18 @@ fn by_name<'a>(jobs: &'a [Job], name: &str) -> Chosen<'a> {
     }
 }
 
+/// The jobs of a pool that have not ended.
+fn by_pool<'a>(jobs: &'a [Job], pool: &str) -> Chosen<'a> {
+    let chosen: Vec<&Job> = jobs.iter().filter(|job| !job.has_ended() && job.is_in(pool)).collect();
+    if chosen.is_empty() {
+        eprintln!("No running job found in pool '{pool}'.");
+        return Chosen { chosen, code: NOT_FOUND };
+    }
+    Chosen { chosen, code: 0 }
+}
+
 /// Asks for the end of a job; `false` if it is gone.
-async fn end(sky: &Sky, job: &Job) -> Result<bool, ClientError> {
+pub(in super::super) async fn end(sky: &Sky, job: &Job) -> Result<bool, ClientError> {
     let body = json!({"spec": {"cancel": true}});
     match sky.managed_jobs().patch(&job.object, &PatchParams::default(), &Patch::Merge(body)).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),

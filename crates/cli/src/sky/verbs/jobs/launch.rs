@@ -1,18 +1,21 @@
 //! `jobs launch`: a job that the control plane owns.
 
+use super::super::fleet;
 use super::super::launch::{check_secrets, check_workdir, place, places};
 use super::super::{Around, Done, End, confirm, misused, refused, say};
 use crate::sky::clusters::{self, Sky};
-use crate::sky::submit::{self, Trouble, said};
+use crate::sky::submit::{self, Trouble, said, value_error};
 use crate::sky::words::without_values;
 use ::clusters::SubmitError;
 use ::sky::commands::Call;
-use ::sky::console::{Circumstances, PreparedJob, check_name, prepared_job};
+use ::sky::console::{Circumstances, PreparedJob, Source, check_name, prepared_job};
 use ::sky::file::Kind;
 use ::sky::task::Task;
 use ::sky::value::Value as Field;
-use api::sky::{JobFile, JobTask, ManagedJobSpec};
+use api::sky::{JobFile, JobTask, ManagedJobSpec, ReplicaState};
 use jiff::Timestamp;
+use managed::fleet::FleetKind;
+use managed::fleet::submitted::name_of;
 use managed::job::submitted;
 use serde_json::Value;
 
@@ -45,32 +48,33 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     // of the tasks as they were written: each attempt looks for machines anew
     let asked = tasks.clone();
     let sky = clusters::connect().await?;
-    if count > 1 {
-        say(format!("Submitting {count} managed jobs. Each job will be launched on its own cluster."));
-    }
     let what = if count > 1 { "managed jobs" } else { "managed job" };
-    say(format!("Managed job '{name}' will be launched on (estimated):"));
-    for task in &mut tasks {
-        if let Some(task_name) = task.name.as_ref().filter(|_| asked.len() > 1) {
-            say(format!("\nTask '{task_name}':"));
+    let pool = match call.value("pool") {
+        Some(pool) => {
+            check_for_pool(&asked)?;
+            show_pool(&sky, pool, count).await?;
+            name_of(pool)
         }
-        // the job acts on these, not the machines
-        for one in &mut task.resources.list {
-            (one.job_recovery, one.priority, one.priority_class) = (None, None, None);
+        None => {
+            if count > 1 {
+                say(format!("Submitting {count} managed jobs. Each job will be launched on its own cluster."));
+            }
+            show_places(&sky, &name, &mut tasks, source.as_ref(), world, (&settings, &catalog)).await?;
+            String::new()
         }
-        let candidates = places(&sky, task, source.as_ref(), world, (&settings, &catalog)).await?;
-        say(format!("First choice: {}", place(candidates.first())));
-    }
+    };
     confirm(call, &format!("Launching {} {what} '{name}'. Proceed?", if count > 1 { "the" } else { "a" }))?;
     let file = JobFile {
         submitted: Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S-%6f").to_string(),
         tasks: sent(&sky, &name, &asked, world).await?,
         settings,
         catalog,
+        count,
     };
     let spec = ManagedJobSpec {
         name,
         priority: submitted::priority(&asked),
+        pool,
         user: submit::user(),
         command: without_values(std::env::args()),
         ..ManagedJobSpec::default()
@@ -78,6 +82,60 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     let ids = sky.submit(&file, &spec, count).await.map_err(Trouble::from)?;
     print(call, &ids);
     Ok(0)
+}
+
+/// Shows where the machines of each task may be.
+async fn show_places(
+    sky: &Sky,
+    name: &str,
+    tasks: &mut [Task],
+    source: Option<&Source>,
+    world: &Circumstances<'_>,
+    around: (&Value, &str),
+) -> Result<(), End> {
+    say(format!("Managed job '{name}' will be launched on (estimated):"));
+    let are_several = tasks.len() > 1;
+    for task in tasks {
+        if let Some(task_name) = task.name.as_ref().filter(|_| are_several) {
+            say(format!("\nTask '{task_name}':"));
+        }
+        // the job acts on these, not the machines
+        for one in &mut task.resources.list {
+            (one.job_recovery, one.priority, one.priority_class) = (None, None, None);
+        }
+        let candidates = places(sky, task, source, world, around).await?;
+        say(format!("First choice: {}", place(candidates.first())));
+    }
+    Ok(())
+}
+
+/// Shows the pool whose workers the jobs run on.
+async fn show_pool(sky: &Sky, pool: &str, count: u32) -> Result<(), End> {
+    let fleet = fleet::found(sky, FleetKind::Pool, pool).await?;
+    if fleet.is_ending() {
+        return Err(value_error(format!("Pool '{pool}' is being terminated; it takes no more jobs.")).into());
+    }
+    let workers = &fleet.status.replicas;
+    let there = workers.iter().filter(|one| !one.state.has_ended()).count();
+    let ready = workers.iter().filter(|one| one.state == ReplicaState::Ready).count();
+    let plural = if count == 1 { "" } else { "s" };
+    say(format!("Submitting to pool '{pool}' with {count} job{plural}. {ready} of its {there} workers are ready."));
+    Ok(())
+}
+
+/// What of a task has no effect on a worker, or cannot run on one.
+fn check_for_pool(tasks: &[Task]) -> Result<(), Trouble> {
+    for task in tasks {
+        if task.run.is_none() {
+            return Err(value_error("A job in a pool needs `run`: the pool's own `setup` has set up the workers."));
+        }
+        if task.setup.is_some() {
+            eprintln!(
+                "`setup` has no effect on a job in a pool: workers run the `setup` of the pool's file when they start."
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The tasks with their files and variables at the control plane, as they are now.

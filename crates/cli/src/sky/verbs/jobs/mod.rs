@@ -7,7 +7,7 @@ mod logs;
 mod queue;
 mod rows;
 
-pub(super) use cancel::cancel;
+pub(super) use cancel::{cancel, end};
 pub(super) use explain::explain;
 pub(super) use launch::launch;
 pub(super) use logs::logs;
@@ -21,18 +21,19 @@ use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
+use managed::fleet::submitted::name_of;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A managed job as it was read.
-struct Job {
+pub(super) struct Job {
     /// The name of its object.
     object: String,
-    job: ManagedJob,
+    pub(super) job: ManagedJob,
     submitted: Option<Timestamp>,
 }
 
 impl Job {
-    fn id(&self) -> u32 {
+    pub(super) fn id(&self) -> u32 {
         self.job.spec.id
     }
 
@@ -43,11 +44,16 @@ impl Job {
     }
 
     /// Whether none of its tasks goes on.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         match self.job.status.tasks.as_slice() {
             [] => self.job.status.state.has_ended(),
             tasks => tasks.iter().all(|task| task.state.has_ended()),
         }
+    }
+
+    /// Whether it runs in the pool that a user calls by this name.
+    pub(super) fn is_in(&self, pool: &str) -> bool {
+        self.job.spec.pool == name_of(pool)
     }
 
     /// Its state, for a message about it.
@@ -61,7 +67,7 @@ fn read(object: &DynamicObject) -> Option<ManagedJob> {
 }
 
 /// All managed jobs, the newest first.
-async fn all(sky: &Sky) -> Result<Vec<Job>, ClientError> {
+pub(super) async fn all(sky: &Sky) -> Result<Vec<Job>, ClientError> {
     let list = sky.managed_jobs().list(&ListParams::default()).await?;
     let mut jobs: Vec<Job> = list
         .into_iter()

@@ -28,6 +28,8 @@ pub(super) fn rows(
         let cluster = clusters.get(&task.cluster).filter(|_| !task.state.has_ended());
         let dash = || "-".to_owned();
         let message = Some(task.message.clone()).filter(|text| !text.is_empty());
+        let waits = task.state == ManagedState::Pending && !job.job.spec.pool.is_empty();
+        let message = message.or(waits.then(|| format!("it waits for a free worker of pool {}", job.job.spec.pool)));
         let (details, failure_reason) = if task.state.is_failed() { (None, message) } else { (message, None) };
         let place = Placed::of(task.attempts.last().map_or("", |attempt| &attempt.place));
         JobRow {
@@ -47,6 +49,7 @@ pub(super) fn rows(
             recovery_count: task.recoveries,
             details,
             failure_reason,
+            job_id_on_pool_cluster: pool_job(job, task),
             current_cluster_name: Some(task.cluster.clone()).filter(|name| !name.is_empty()),
             ..of_job
         }
@@ -68,9 +71,16 @@ fn of_job(job: &Job, asked: &JobTask, schedule_state: &str) -> JobRow {
         schedule_state: schedule_state.to_owned(),
         resources: name(&asked.requested),
         priority: Some(spec.priority),
+        pool: given(&spec.pool),
         entrypoint: given(&spec.command),
         ..JobRow::default()
     }
+}
+
+/// The number of its job on the worker that it has.
+fn pool_job(job: &Job, task: &ManagedTask) -> Option<u32> {
+    let number = task.attempts.last().map(|attempt| attempt.job);
+    number.filter(|number| *number > 0 && !job.job.spec.pool.is_empty())
 }
 
 /// Where a job is in the queue for launches, in SkyPilot's words.
