@@ -10,7 +10,7 @@ mod serving;
 pub use launch::{Launch, LaunchFiles, LaunchManaged, LaunchPhase, LaunchSpec, LaunchStatus, WhenSetUp};
 pub use managed_job::{
     Ground, JobAttempt, JobFile, JobRecovery, JobStrategy, JobTask, ManagedJob, ManagedJobSpec, ManagedJobStatus,
-    ManagedState, ManagedTask, ReplicaOf, Share,
+    ManagedState, ManagedTask, ReplicaOf, WorkerShare,
 };
 pub use serving::{
     BalancedReplica, Balancing, FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, Pool, ReadinessProbe,

@@ -9,7 +9,7 @@ use crate::launch::fit::{Size, taken};
 use api::object::{self, Gvk, Key, Target};
 use api::sky::{
     Accelerators, Cluster, FleetStatus, Ground, JobFile, ManagedJob, ManagedState as State, ReplicaReport,
-    ReplicaState, ServingLoad, Share, cluster_gvk, managed_job_gvk, pool_gvk,
+    ReplicaState, ServingLoad, WorkerShare, cluster_gvk, managed_job_gvk, pool_gvk,
 };
 use jiff::{SignedDuration, Timestamp};
 use reconcile::wakes::Notes;
@@ -43,7 +43,7 @@ struct Memory {
     standing: BTreeMap<Key, (Key, Standing)>,
     pools: BTreeMap<Key, Yard>,
     /// Shares of the tasks of a submission: ConfigMaps never change.
-    shares: BTreeMap<Key, Arc<Vec<Vec<Share>>>>,
+    shares: BTreeMap<Key, Arc<Vec<Vec<WorkerShare>>>>,
     /// What was written in the last decision is read again, because the write may have failed.
     assumed: Vec<Target>,
 }
@@ -60,13 +60,13 @@ enum Standing {
 struct Yard {
     /// `None`: it is not there, or not any more.
     seen: Option<Seen>,
-    waiting: BTreeMap<Rank, (u32, Arc<Vec<Share>>)>,
+    waiting: BTreeMap<Rank, (u32, Arc<Vec<WorkerShare>>)>,
     /// Those whose time comes later.
     later: BTreeSet<(Timestamp, Rank)>,
     /// Workers whose machines are lost, as their jobs say: the pool finds out in its own time. Numbers are never used again.
     lost: BTreeSet<u32>,
     /// What the jobs of each worker take.
-    used: BTreeMap<u32, BTreeMap<Key, Arc<Vec<Share>>>>,
+    used: BTreeMap<u32, BTreeMap<Key, Arc<Vec<WorkerShare>>>>,
     told_at: Option<Timestamp>,
 }
 
@@ -83,14 +83,14 @@ struct Worker {
     cluster: String,
     is_ready: bool,
     is_ending: bool,
-    has: Share,
+    has: WorkerShare,
 }
 
 /// What has changed, as it is now.
 pub struct Changes {
     jobs: Vec<(Key, Option<ManagedJob>)>,
     pools: Vec<(Key, Option<Seen>)>,
-    shares: Vec<(Key, Arc<Vec<Vec<Share>>>)>,
+    shares: Vec<(Key, Arc<Vec<Vec<WorkerShare>>>)>,
 }
 
 fn read<T: serde::de::DeserializeOwned>(object: &Value) -> Option<T> {
@@ -131,15 +131,15 @@ fn has_lost(job: &ManagedJob) -> bool {
 }
 
 /// What each machine of a worker has.
-fn capacity(world: &dyn World, namespace: &str, cluster: &str) -> Share {
+fn capacity(world: &dyn World, namespace: &str, cluster: &str) -> WorkerShare {
     let key = Key::new(namespace, &crate::names::object_name(cluster));
     let Some(cluster) = world.get(&cluster_gvk(), &key).and_then(|cluster| read::<Cluster>(&cluster)) else {
-        return Share::default();
+        return WorkerShare::default();
     };
     let node = |name: &str| world.get(&Gvk::new("", "v1", "Node"), &Key::new("", name));
     let nodes = cluster.status.nodes.iter().filter_map(|one| node(&one.node));
     let size = Size::of_cluster(&cluster, nodes.map(|node| Size::allocatable(&node["status"]["allocatable"])));
-    Share { cpus: size.cpus, memory: size.memory, gpus: taken(&cluster).accelerators }
+    WorkerShare { cpus: size.cpus, memory: size.memory, gpus: taken(&cluster).accelerators }
 }
 
 /// A pool as it is.
@@ -148,7 +148,7 @@ fn seen(world: &dyn World, key: &Key) -> Option<Seen> {
     let status: FleetStatus = object.get("status").and_then(read).unwrap_or_default();
     let worker = |one: &api::sky::Replica| {
         let is_ready = one.state == ReplicaState::Ready && !one.is_ending;
-        let has = if is_ready { capacity(world, &key.namespace, &one.cluster) } else { Share::default() };
+        let has = if is_ready { capacity(world, &key.namespace, &one.cluster) } else { WorkerShare::default() };
         let is_ending = one.is_ending || one.state.has_ended();
         (one.number, Worker { cluster: one.cluster.clone(), is_ready, is_ending, has })
     };
@@ -156,7 +156,7 @@ fn seen(world: &dyn World, key: &Key) -> Option<Seen> {
     Some(Seen { is_ending: object::is_terminating(&object), workers, told: status.load })
 }
 
-fn gpus(share: &Share) -> f64 {
+fn gpus(share: &WorkerShare) -> f64 {
     share.gpus.as_ref().map_or(0.0, |gpus| gpus.count)
 }
 
@@ -165,7 +165,7 @@ fn kind(gpus: &Option<Accelerators>) -> String {
 }
 
 /// Whether one of these fits into what is left of a worker.
-fn fits(wanted: &[Share], left: &Share) -> bool {
+fn fits(wanted: &[WorkerShare], left: &WorkerShare) -> bool {
     wanted.iter().any(|one| {
         let is_kind = one.gpus.is_none() || kind(&one.gpus) == kind(&left.gpus);
         is_kind && one.cpus <= left.cpus && one.memory <= left.memory && gpus(one) <= gpus(left)
@@ -173,11 +173,11 @@ fn fits(wanted: &[Share], left: &Share) -> bool {
 }
 
 /// What is left of a worker once a job has taken its share; `None`: nothing, as it takes all.
-fn less(left: Share, taken: &[Share]) -> Option<Share> {
+fn less(left: WorkerShare, taken: &[WorkerShare]) -> Option<WorkerShare> {
     let fitting = taken.iter().find(|one| fits(std::slice::from_ref(*one), &left))?;
     let count = gpus(&left) - gpus(fitting);
     let kind = left.gpus.map(|gpus| Accelerators { count, ..gpus });
-    Some(Share { cpus: left.cpus - fitting.cpus, memory: left.memory - fitting.memory, gpus: kind })
+    Some(WorkerShare { cpus: left.cpus - fitting.cpus, memory: left.memory - fitting.memory, gpus: kind })
 }
 
 impl PoolTurns {
@@ -272,7 +272,7 @@ impl Reconciler for PoolTurns {
     }
 }
 
-fn shares_of(world: &dyn World, submission: &Key) -> Option<Arc<Vec<Vec<Share>>>> {
+fn shares_of(world: &dyn World, submission: &Key) -> Option<Arc<Vec<Vec<WorkerShare>>>> {
     let map = world.get(&Gvk::new("", "v1", "ConfigMap"), submission)?;
     let file: JobFile = serde_json::from_str(map["data"]["job"].as_str()?).ok()?;
     Some(Arc::new(file.tasks.into_iter().map(|task| task.shares).collect()))
@@ -377,13 +377,13 @@ impl Yard {
     }
 
     /// What is left of a worker; `None`: nothing.
-    fn left(&self, number: u32, worker: &Worker) -> Option<Share> {
+    fn left(&self, number: u32, worker: &Worker) -> Option<WorkerShare> {
         let used = self.used.get(&number).into_iter().flatten();
         used.map(|(_, shares)| shares).try_fold(worker.has.clone(), |left, taken| less(left, taken))
     }
 
     /// The worker for a job that takes one of these shares.
-    fn worker_for(&self, seen: &Seen, shares: &[Share]) -> Option<u32> {
+    fn worker_for(&self, seen: &Seen, shares: &[WorkerShare]) -> Option<u32> {
         let ready = || seen.workers.iter().filter(|(number, worker)| worker.is_ready && !self.lost.contains(*number));
         let has_room = |number: u32, worker: &Worker| self.left(number, worker).is_some_and(|left| fits(shares, &left));
         let fitting = ready().find(|(number, worker)| has_room(**number, worker));

@@ -108,7 +108,7 @@ pub struct JobFile {
 /// What a job of a pool takes of each machine of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Share {
+pub struct WorkerShare {
     /// Processors; 0: none are asked for.
     pub cpus: f64,
     /// GiB of memory; 0: none is asked for.
@@ -136,7 +136,7 @@ pub struct JobTask {
     pub requested: String,
     /// What it takes of a worker if it runs in a pool: one of these. Empty: it takes a worker as a whole.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub shares: Vec<Share>,
+    pub shares: Vec<WorkerShare>,
     /// Whether it has nothing to run, so that it succeeds at once.
     pub is_empty: bool,
     /// When it is started again.

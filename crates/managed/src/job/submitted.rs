@@ -3,7 +3,9 @@
 use crate::launch::fit::{Size, size_asked};
 use crate::launch::job::job_resources;
 use crate::launch::{Refused, bare, configuration, gpus};
-use api::sky::{API_VERSION, JobFile, JobRecovery, JobStrategy, JobTask, LaunchFiles, ManagedJobSpec, Share, keys};
+use api::sky::{
+    API_VERSION, JobFile, JobRecovery, JobStrategy, JobTask, LaunchFiles, ManagedJobSpec, WorkerShare, keys,
+};
 use placement::Catalogue;
 use serde_json::{Value, json};
 use sky::resources::Resources;
@@ -55,13 +57,13 @@ pub fn recovery(task: &Task) -> JobRecovery {
 }
 
 /// What a task takes of a worker of a pool; none: it asks for nothing in particular, and takes a worker as a whole.
-fn shares(task: &Task) -> Vec<Share> {
+fn shares(task: &Task) -> Vec<WorkerShare> {
     let share = |one: &Resources| {
         let Size { cpus, memory } = size_asked(one);
-        Share { cpus, memory, gpus: gpus(one) }
+        WorkerShare { cpus, memory, gpus: gpus(one) }
     };
-    let all: Vec<Share> = task.resources.list.iter().map(share).collect();
-    if all.first().is_none_or(|first| *first == Share::default()) { Vec::new() } else { all }
+    let all: Vec<WorkerShare> = task.resources.list.iter().map(share).collect();
+    if all.first().is_none_or(|first| *first == WorkerShare::default()) { Vec::new() } else { all }
 }
 
 /// A task of a job. `secret` names the Secret with its variables; empty: it has none.
