@@ -268,7 +268,8 @@ impl<'a> Kept<'a> {
 
     /// Creates the JobSet under the next free number.
     async fn create(&self, launch: &Launch, job: &Job<'_>, jobs: &[Submitted]) -> Result<u32, Trouble> {
-        if let Some(managed) = &launch.spec.managed
+        // jobs share the worker of a pool: there a number is nobody's, and the launch's uid in a label tells its job
+        if let Some(managed) = launch.spec.managed.as_ref().filter(|_| !launch.spec.on_existing)
             && let Some(id) = self.create_attempt(job, managed.attempt).await?
         {
             return Ok(id);

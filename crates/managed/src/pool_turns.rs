@@ -63,7 +63,7 @@ struct Yard {
     waiting: BTreeMap<Rank, (u32, Arc<Vec<WorkerShare>>)>,
     /// Those whose time comes later.
     later: BTreeSet<(Timestamp, Rank)>,
-    /// Workers whose machines are lost, as their jobs say: the pool finds out in its own time. Numbers are never used again.
+    /// Workers that have ended, as jobs on them say: the pool finds out in its own time. Numbers are never used again.
     lost: BTreeSet<u32>,
     /// What the jobs of each worker take.
     used: BTreeMap<u32, BTreeMap<Key, Arc<Vec<WorkerShare>>>>,
@@ -124,10 +124,11 @@ fn standing(key: &Key, job: &ManagedJob) -> Option<Standing> {
     })
 }
 
-/// Whether the machines of the worker that it had last are lost.
+/// Whether its last attempt ended because its worker did.
 fn has_lost(job: &ManagedJob) -> bool {
     let attempt = job.status.tasks.get(current(job)).and_then(|task| task.attempts.last());
-    attempt.is_some_and(|attempt| attempt.ground == Ground::MachinesLost)
+    let grounds = [Ground::MachinesLost, Ground::NoCapacity, Ground::Asked];
+    attempt.is_some_and(|attempt| grounds.contains(&attempt.ground))
 }
 
 /// What each machine of a worker has.

@@ -52,10 +52,18 @@ fn end_of(world: &dyn World, namespace: &str, pool: &str, worker: u32) -> Option
     let Some(job) = world.get(&managed_job_gvk(), &key) else {
         return Some((Ground::Asked, format!("worker {worker} of pool {pool} was terminated")));
     };
-    let attempt = job["status"]["tasks"][0]["attempts"].as_array()?.last()?;
-    let ground = serde_json::from_value(attempt["ground"].clone()).unwrap_or_default();
-    let why = object::text(attempt, "evidence");
-    (ground != Ground::None).then(|| (ground, format!("worker {worker} of pool {pool} has ended: {why}")))
+    let attempt = job["status"]["tasks"][0]["attempts"].as_array().and_then(|all| all.last());
+    let ground = attempt.and_then(|attempt| serde_json::from_value(attempt["ground"].clone()).ok());
+    match (attempt, ground.unwrap_or_default()) {
+        (_, Ground::None) if job["spec"]["cancel"] == true => {
+            Some((Ground::Asked, format!("worker {worker} of pool {pool} is being terminated")))
+        }
+        (None, _) | (_, Ground::None) => None,
+        (Some(attempt), ground) => {
+            let why = object::text(attempt, "evidence");
+            Some((ground, format!("worker {worker} of pool {pool} has ended: {why}")))
+        }
+    }
 }
 
 impl Pooled {
