@@ -3,14 +3,18 @@
 //!
 //! Doc comments become the texts of `kubectl explain`; bounds and defaults beside the fields are what `xtask crds` writes into the CRDs.
 
+mod budget;
 mod launch;
 mod managed_job;
 mod serving;
 
+pub use budget::{
+    Budget, BudgetAction, BudgetAmount, BudgetJob, BudgetLimit, BudgetPeriod, BudgetSelector, BudgetSpec, BudgetStatus,
+};
 pub use launch::{Launch, LaunchFiles, LaunchManaged, LaunchPhase, LaunchSpec, LaunchStatus, WhenSetUp};
 pub use managed_job::{
-    Ground, JobAttempt, JobFile, JobRecovery, JobStrategy, JobTask, ManagedJob, ManagedJobSpec, ManagedJobStatus,
-    ManagedState, ManagedTask, ReplicaOf, WorkerShare,
+    Ground, JobAttempt, JobFile, JobRate, JobRecovery, JobStrategy, JobTask, ManagedJob, ManagedJobSpec,
+    ManagedJobStatus, ManagedState, ManagedTask, ReplicaOf, WorkerShare,
 };
 pub use serving::{
     BalancedReplica, Balancing, FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, Pool, ReadinessProbe,
@@ -59,6 +63,11 @@ pub fn pool_gvk() -> Gvk {
     Gvk::new(GROUP, VERSION, "Pool")
 }
 
+/// `Budget` of this group.
+pub fn budget_gvk() -> Gvk {
+    Gvk::new(GROUP, VERSION, "Budget")
+}
+
 /// Labels, annotations, taints and finalizers.
 pub mod keys {
     /// Label of Launches, Clusters, JobSets and pods: the ManagedJob that they are for.
@@ -101,6 +110,10 @@ pub mod keys {
     pub const REFRESH: &str = "sky.trainyard.dev/refresh";
     /// Finalizer of Clusters and Machines: something of them may still be out there.
     pub const LEDGER: &str = "sky.trainyard.dev/ledger";
+    /// Finalizer of Machines that a budget counts: their spend is not settled yet.
+    pub const BUDGET: &str = "sky.trainyard.dev/budget";
+    /// Annotation of Launches, Clusters and Machines: names of the budgets that count them, with commas.
+    pub const BUDGETS: &str = "sky.trainyard.dev/budgets";
     /// Label of JobSets: the uid of the Launch that submitted the job.
     pub const LAUNCH: &str = "sky.trainyard.dev/launch";
     /// Label of Secrets: the variables of a task that is being launched.

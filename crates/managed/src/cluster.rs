@@ -202,7 +202,7 @@ impl Observed {
 
     fn create_machine(&self, rank: i32) -> Option<Write> {
         let candidate = self.cluster.at()?;
-        let object = json!({
+        let mut object = json!({
             "apiVersion": API_VERSION, "kind": "Machine",
             "metadata": {
                 "name": format!("{}-{}-{rank}", self.name(), self.cluster.status.attempt),
@@ -216,6 +216,11 @@ impl Observed {
             },
             "spec": {"cluster": self.name(), "rank": rank, "candidate": candidate, "power": self.cluster.spec.power},
         });
+        if let Some(budgets) = object::annotation(&self.object, keys::BUDGETS) {
+            // its spend is settled before the line goes
+            object["metadata"]["annotations"] = json!({keys::BUDGETS: budgets});
+            object["metadata"]["finalizers"] = json!([keys::LEDGER, keys::BUDGET]);
+        }
         Some(Op::Create { object }.into())
     }
 

@@ -16,7 +16,8 @@ use crate::transitions::job_state;
 use api::jobset;
 use api::object::{self, Gvk, Target};
 use api::sky::{
-    ManagedState as State, ManagedTask, cluster_gvk, keys, launch_gvk, machine_gvk, managed_job_gvk, pool_gvk,
+    Ground, ManagedState as State, ManagedTask, budget_gvk, cluster_gvk, keys, launch_gvk, machine_gvk,
+    managed_job_gvk, pool_gvk,
 };
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWrite, Wakes, Watch, World, Write};
@@ -126,6 +127,7 @@ impl Reconciler for ManagedJobController {
             keyed(jobset::gvk(), of_label),
             keyed(machine_gvk(), of_machine),
             keyed(pool_gvk(), of_pool),
+            read(budget_gvk()),
             read(core("ConfigMap")),
             read(core("Node")),
             read(core("Pod")),
@@ -178,7 +180,7 @@ impl Observed {
         let Some(current) = tasks.iter().position(|task| task.state != State::Succeeded) else {
             return self.told(tasks, Vec::new(), Next::AwaitChange);
         };
-        let turn = match self.job.spec.cancel {
+        let turn = match self.job.is_ending() {
             true => self.cancelled(&tasks[current], current, now),
             false => self.turn(file, &tasks[current], current, now),
         };
@@ -292,12 +294,18 @@ impl Observed {
         }
     }
 
-    /// The end of a job that was cancelled: first its machines go.
+    /// The end of a job that was cancelled, or stopped by a budget: first its machines go.
     fn cancelled(&self, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
         let mut turn = Turn::of(task);
         let (writes, is_gone) = self.ended_attempt(index, now);
         turn.writes = writes;
         turn.task.state = State::Cancelling;
+        let halted = self.job.spec.halted.as_str();
+        // a user who cancels it is right in any case
+        let (end, why, ground, evidence) = match self.job.spec.cancel {
+            true => (State::Cancelled, "", Ground::Asked, "the job was cancelled"),
+            false => (State::FailedNoResource, halted, Ground::Budget, halted),
+        };
         turn.task.message = match self.pool {
             None => "the control plane removes the machines of the job",
             Some(_) => "the control plane ends the processes of the job",
@@ -308,11 +316,11 @@ impl Observed {
             turn = turn.after(SOON);
         }
         if is_gone {
-            turn.task.state = State::Cancelled;
-            turn.task.message.clear();
+            turn.task.state = end;
+            why.clone_into(&mut turn.task.message);
             turn.task.ended_at = now.to_string();
         }
-        attempt::close(&mut turn.task, api::sky::Ground::Asked, "the job was cancelled", self.place(task), now);
+        attempt::close(&mut turn.task, ground, evidence, self.place(task), now);
         turn
     }
 

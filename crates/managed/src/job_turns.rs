@@ -1,8 +1,10 @@
 //! The turns of managed jobs: which of them may launch next. Jobs of a higher priority come first, then those that were submitted first.
 //!
 //! A turn is a number in the job's status: the job may make so many attempts. Attempts after a recovery need no turn, but they count
-//! among the launches in progress.
+//! among the launches in progress. A job that a [`crate::budget`] is for needs a turn for those as well, and gets one only if the budget has
+//! room.
 
+use crate::budget::{self, Book};
 use api::object::{Key, Target};
 use api::sky::{ManagedJob, ManagedState, managed_job_gvk};
 use jiff::Timestamp;
@@ -40,6 +42,9 @@ struct Memory {
     /// Those whose time comes later.
     later: BTreeSet<(Timestamp, Rank, u32)>,
     launching: BTreeSet<Key>,
+    /// Those that may be launched once a budget has room.
+    held: BTreeMap<Rank, u32>,
+    budgets: Book,
     /// Jobs that got a turn in the last decision. They are read again, because the write may have failed.
     assumed: Vec<Key>,
 }
@@ -59,12 +64,12 @@ fn read(object: &Value) -> Option<ManagedJob> {
 }
 
 /// Where a job stands; `None`: it needs no turn until it changes.
-fn standing(key: &Key, job: &ManagedJob) -> Option<Standing> {
+fn standing(key: &Key, job: &ManagedJob, is_covered: bool) -> Option<Standing> {
     let status = &job.status;
     // jobs of pools have turns of their own
     if status.state.has_ended()
         || job.metadata.deletion_timestamp.is_some()
-        || job.spec.cancel
+        || job.is_ending()
         || !job.spec.pool.is_empty()
     {
         return None;
@@ -72,13 +77,18 @@ fn standing(key: &Key, job: &ManagedJob) -> Option<Standing> {
     let made: u32 = status.tasks.iter().map(|task| task.attempt).sum();
     let current = status.tasks.iter().find(|task| task.state != ManagedState::Succeeded);
     let state = current.map_or(ManagedState::Pending, |task| task.state);
+    let is_open = current.and_then(|task| task.attempts.last()).is_some_and(|attempt| attempt.ended_at.is_empty());
+    let waits = state == ManagedState::Recovering && !is_open && (is_covered || current.is_some_and(budget::waits));
     match state {
         ManagedState::Pending if status.turn > made => Some(Standing::Launches),
-        ManagedState::Pending => Some(Standing::Waits {
-            rank: (Reverse(job.spec.priority), job.spec.id, key.clone()),
-            turn: made.saturating_add(1),
-            due: current.and_then(|task| task.not_before.parse().ok()).unwrap_or(Timestamp::MIN),
-        }),
+        ManagedState::Recovering if waits && status.turn > made => Some(Standing::Launches),
+        ManagedState::Pending | ManagedState::Recovering if waits || state == ManagedState::Pending => {
+            Some(Standing::Waits {
+                rank: (Reverse(job.spec.priority), job.spec.id, key.clone()),
+                turn: made.saturating_add(1),
+                due: current.and_then(|task| task.not_before.parse().ok()).unwrap_or(Timestamp::MIN),
+            })
+        }
         ManagedState::Starting | ManagedState::Recovering => Some(Standing::Launches),
         _ => None,
     }
@@ -112,7 +122,8 @@ impl Reconciler for JobTurns {
     }
 
     fn watches(&self) -> Vec<Watch> {
-        vec![Watch { gvk: managed_job_gvk(), wakes: Wakes::Noted(self.notes.clone(), vec![Self::key()]) }]
+        let jobs = Watch { gvk: managed_job_gvk(), wakes: Wakes::Noted(self.notes.clone(), vec![Self::key()]) };
+        [jobs].into_iter().chain(Book::watches(&self.notes, &Self::key())).collect()
     }
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Changes> {
@@ -120,18 +131,25 @@ impl Reconciler for JobTurns {
             return None;
         }
         let mut memory = self.memory();
-        let noted = self.notes.take().into_iter().map(|target| target.key);
-        let keys: Vec<Key> = noted.chain(std::mem::take(&mut memory.assumed)).collect();
-        if !std::mem::replace(&mut memory.has_looked, true) {
-            let mut all = Vec::new();
+        let memory = &mut *memory;
+        let (noted, others): (Vec<Target>, Vec<Target>) =
+            self.notes.take().into_iter().partition(|target| target.gvk == managed_job_gvk());
+        let mut all = Vec::new();
+        if std::mem::replace(&mut memory.has_looked, true) {
+            let noted = noted.into_iter().map(|target| target.key).chain(std::mem::take(&mut memory.assumed));
+            let keys: BTreeSet<Key> = noted.chain(memory.budgets.note(world, &others)).collect();
+            all.extend(keys.into_iter().map(|key| {
+                let job = world.get(&managed_job_gvk(), &key).and_then(|object| read(&object));
+                (key, job)
+            }));
+        } else {
+            memory.budgets.start(world);
             world.each(&managed_job_gvk(), None, &mut |object| all.push((Key::of(object), read(object))));
-            return Some(Changes(all));
         }
-        let get = |key: Key| {
-            let job = world.get(&managed_job_gvk(), &key).and_then(|object| read(&object));
-            (key, job)
-        };
-        Some(Changes(keys.into_iter().map(get).collect()))
+        for (key, job) in &all {
+            memory.budgets.take_job(world, key, job.as_ref());
+        }
+        Some(Changes(all))
     }
 
     fn decide(&self, observed: &Changes, now: Timestamp) -> Decision {
@@ -148,12 +166,13 @@ impl Memory {
         match self.standing.remove(key) {
             Some(Standing::Waits { rank, turn, due }) => {
                 self.waiting.remove(&rank);
+                self.held.remove(&rank);
                 self.later.remove(&(due, rank, turn));
             }
             Some(Standing::Launches) => drop(self.launching.remove(key)),
             None => {}
         }
-        let Some(standing) = job.and_then(|job| standing(key, job)) else { return };
+        let Some(standing) = job.and_then(|job| standing(key, job, self.budgets.is_covered(key))) else { return };
         match &standing {
             Standing::Waits { rank, turn, due } => drop(self.later.insert((*due, rank.clone(), *turn))),
             Standing::Launches => drop(self.launching.insert(key.clone())),
@@ -169,10 +188,17 @@ impl Memory {
             }
             self.waiting.insert(rank, turn);
         }
+        if self.budgets.open(now) {
+            self.waiting.append(&mut self.held);
+        }
         let mut writes = Vec::new();
         while self.launching.len() < LAUNCHES_MAX
             && let Some((rank, turn)) = self.waiting.pop_first()
         {
+            if !self.budgets.admits(&rank.2, now) {
+                self.held.insert(rank, turn);
+                continue;
+            }
             let (_, _, key) = rank;
             let target = Target { gvk: managed_job_gvk(), key: key.clone() };
             let body = PatchBody::Merge(json!({"status": {"turn": turn}}));
@@ -181,10 +207,10 @@ impl Memory {
             self.standing.insert(key.clone(), Standing::Launches);
             self.assumed.push(key);
         }
-        let next = match self.later.first() {
-            Some((due, _, _)) => Next::After(due.duration_since(now)),
-            None => Next::AwaitChange,
-        };
+        let due = self.later.first().map(|(due, _, _)| due.duration_since(now));
+        let (more, again) = self.budgets.close(now);
+        writes.extend(more);
+        let next = due.into_iter().chain(again).min().map_or(Next::AwaitChange, Next::After);
         Decision { writes, next, ..Decision::default() }
     }
 }

@@ -11,6 +11,8 @@
     reason = "a test that panics fails, as it should"
 )]
 
+#[path = "world/budget.rs"]
+mod budget;
 #[path = "world/bugs.rs"]
 mod bugs;
 #[path = "world/chance.rs"]
@@ -88,6 +90,23 @@ fn planted_bugs_are_found() {
         let (seed, why) = found.unwrap_or_else(|| panic!("no seed fails with {bug:?}"));
         println!("{bug:?}: seed {seed}: {}", why.lines().next().unwrap_or_default());
     }
+}
+
+/// `BUDGET_SEEDS` is the number of seeds (default 6; `make soak`: 300).
+#[test]
+fn no_budget_is_passed_by_more_than_a_minute() {
+    let mut sum = Sum::default();
+    for seed in 1..=number("BUDGET_SEEDS", 6) {
+        // from a few minutes to some days of one machine
+        let (hours, reserved) =
+            (0.05 * 1.5_f64.powi(i32::try_from(seed % 17).expect("few")), [0, 10, 60][seed as usize % 3]);
+        let run = || Sim::new(seed, Bug::None).limited(hours, reserved).run();
+        let done = catch_unwind(AssertUnwindSafe(run))
+            .unwrap_or_else(|panic| Err(format!("{:?}", panic.downcast_ref::<String>())));
+        sum.add(&done.unwrap_or_else(|why| panic!("seed {seed}, limit {hours}, reserve {reserved}: {why}")));
+    }
+    println!("{sum}; {} budgets used up, {} jobs stopped", sum.crossed, sum.stopped);
+    assert!(sum.stopped > 0 && sum.succeeded > 0, "too little happened: {sum}");
 }
 
 #[test]

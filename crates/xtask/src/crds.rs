@@ -120,6 +120,25 @@ const FLEET_COLUMNS: &[Column] = &[
     Column { about: "How long it exists.", ..AGE },
 ];
 
+const BUDGET_COLUMNS: &[Column] = &[
+    Column { about: "When it begins anew.", ..column("Period", "string", ".spec.period") },
+    Column {
+        about: "Whether its limit is reached.",
+        ..column("Exceeded", "string", r#".status.conditions[?(@.type=="Exceeded")].status"#)
+    },
+    Column { about: "Dollars that were spent.", ..column("Dollars", "number", ".status.spent.dollars") },
+    Column {
+        about: "Hours of accelerators that were spent.",
+        ..column("GPU-hours", "number", ".status.spent.gpuHours")
+    },
+    Column {
+        about: "Hours of machines that were spent.",
+        ..column("Machine-hours", "number", ".status.spent.machineHours")
+    },
+    Column { about: "What it does.", priority: 1, ..column("Message", "string", ".status.message") },
+    Column { about: "How long it exists.", ..AGE },
+];
+
 /// Writes or checks all manifests; with `check`, a manifest that nobody would write is a fault, too.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let types = Types::load(root)?;
@@ -225,6 +244,7 @@ fn all(types: &Types) -> Result<Vec<(Crd, Value)>> {
         (sky_crd("ManagedJob", "managedjobs", MANAGED_JOB_COLUMNS), object::<sky::ManagedJob>(types)?),
         (sky_crd("Serving", "servings", FLEET_COLUMNS), object::<sky::Serving>(types)?),
         (sky_crd("Pool", "pools", FLEET_COLUMNS), object::<sky::Pool>(types)?),
+        (sky_crd("Budget", "budgets", BUDGET_COLUMNS), object::<sky::Budget>(types)?),
         (
             Crd {
                 group: coscheduling::GROUP,

@@ -49,6 +49,10 @@ pub struct ManagedJobSpec {
     /// Whether the job is to end now. It never starts again. Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cancel: bool,
+    /// Why a budget ends the job now; it never starts again. Default: empty, no budget does.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
+    pub halted: String,
     /// The Pool on whose workers it runs. Default: none; it makes clusters of its own.
     #[serde(default, skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "schema", schemars(length(max = 253)))]
@@ -65,6 +69,13 @@ pub struct ManagedJobSpec {
     /// The command that asked for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub command: String,
+}
+
+impl ManagedJob {
+    /// Whether a user or a budget has asked for its end.
+    pub fn is_ending(&self) -> bool {
+        self.spec.cancel || !self.spec.halted.is_empty()
+    }
 }
 
 /// What a job that is a replica needs to know of its service or pool. Its `id` is the replica's number.
@@ -141,9 +152,24 @@ pub struct JobTask {
     pub is_empty: bool,
     /// When it is started again.
     pub recovery: JobRecovery,
+    /// What an hour of its most expensive place costs, as known when it was submitted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rate: JobRate,
     /// Its `service` section, without secrets: where there are some, it says `true`. Null: it has none.
     #[serde(skip_serializing_if = "serde_json::Value::is_null")]
     pub service: serde_json::Value,
+}
+
+/// What an hour of all machines of a task costs. All 0: it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobRate {
+    /// Dollars.
+    pub dollars: f64,
+    /// Accelerators.
+    pub gpus: f64,
+    /// Machines.
+    pub machines: f64,
 }
 
 /// When a task is started again.
@@ -307,6 +333,8 @@ pub enum Ground {
     Refused,
     /// A user asked for its end, or removed its cluster.
     Asked,
+    /// A budget stopped the job.
+    Budget,
 }
 
 /// Where a task or a managed job stands, in SkyPilot's words.

@@ -2,6 +2,7 @@
 
 use super::observed::{Observed, Own};
 use super::{SOON, Turn};
+use crate::budget;
 use crate::evidence::Ruling;
 use crate::names;
 use crate::transitions::{Restart, restarts};
@@ -85,7 +86,12 @@ impl Observed {
         }
         let made: u32 = self.job.status.tasks.iter().map(|task| task.attempt).sum();
         // in a pool each attempt needs a worker
-        if (task.state == State::Pending || self.pool.is_some()) && self.job.status.turn <= made {
+        let needs_turn =
+            task.state == State::Pending || self.pool.is_some() || !self.budgets.is_empty() || budget::waits(task);
+        if needs_turn && self.job.status.turn <= made {
+            if (self.pool.is_none() && task.state != State::Pending) || budget::waits(task) {
+                return Turn::of(task);
+            }
             let message = match self.pool {
                 None => "it waits for its turn: other jobs are being launched".to_owned(),
                 Some(_) => format!("it waits for a free worker of pool {}", self.job.spec.pool),
@@ -245,7 +251,7 @@ impl Observed {
             on_existing: self.pool.is_some(),
             ..LaunchSpec::default()
         };
-        let object = json!({
+        let mut object = json!({
             "apiVersion": API_VERSION, "kind": "Launch",
             "metadata": {
                 "name": name, "namespace": self.namespace(), "finalizers": [keys::LEDGER],
@@ -253,6 +259,9 @@ impl Observed {
             },
             "spec": spec,
         });
+        if !self.budgets.is_empty() {
+            object["metadata"]["annotations"] = json!({keys::BUDGETS: self.budgets.join(",")});
+        }
         Op::Create { object }.into()
     }
 

@@ -9,8 +9,8 @@ use crate::names::object_name;
 use api::jobset;
 use api::object::{self, Gvk, Key, Target};
 use api::sky::{
-    Cluster, JobFile, Launch, Machine, MachinePhase, ManagedJob, ManagedTask, cluster_gvk, keys, launch_gvk,
-    machine_gvk, managed_job_gvk,
+    Cluster, JobFile, Launch, Machine, MachinePhase, ManagedJob, ManagedState, ManagedTask, cluster_gvk, keys,
+    launch_gvk, machine_gvk, managed_job_gvk,
 };
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Op, PatchBody, Propagation, World, Write};
@@ -42,6 +42,8 @@ pub struct Observed {
     pub(super) clusters: Vec<Own>,
     /// What it needs to know of its pool, if it runs in one.
     pub(super) pool: Option<Pooled>,
+    /// The budgets of an attempt that recovers or has no Launch yet; otherwise they are not read.
+    pub(super) budgets: Vec<String>,
 }
 
 /// Reasons of pods that their node ended, and not their code.
@@ -166,14 +168,23 @@ impl Observed {
                 .map_err(|error| format!("ConfigMap {} does not hold the tasks of a job: {error}", job.spec.submission))
         });
         let launches = world.owned_by(&launch_gvk(), uid);
-        let launches = launches.iter().filter_map(|launch| read(launch)).collect();
+        let launches: Vec<Launch> = launches.iter().filter_map(|launch| read(launch)).collect();
         let clusters = world.owned_by(&cluster_gvk(), uid);
         let is_fencing = job.status.tasks.iter().any(|task| task.is_kept);
         let whose = Whose { job: &target.key.name, task: None };
         let clusters = clusters.into_iter().filter_map(|cluster| Own::look(world, cluster, whose, is_fencing));
         let clusters = clusters.collect();
         let pool = (!job.spec.pool.is_empty()).then(|| Pooled::look(world, target, &job));
-        Some(Self { object, job, file, launches, clusters, pool })
+        let has_launch = |index: usize, attempt: u32| {
+            let managed = launches.iter().filter_map(|launch: &Launch| launch.spec.managed.as_ref());
+            managed.into_iter().any(|one| usize::try_from(one.task) == Ok(index) && one.attempt == attempt)
+        };
+        let is_launching = job.status.tasks.iter().enumerate().any(|(index, task)| match task.attempts.last() {
+            Some(attempt) if attempt.ended_at.is_empty() => !has_launch(index, attempt.number),
+            _ => task.state == ManagedState::Recovering,
+        });
+        let budgets = if is_launching { crate::budget::covering(world, &job) } else { Vec::new() };
+        Some(Self { object, job, file, launches, clusters, pool, budgets })
     }
 
     pub(super) fn namespace(&self) -> &str {

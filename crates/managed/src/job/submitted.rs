@@ -4,7 +4,8 @@ use crate::launch::fit::{Size, size_asked};
 use crate::launch::job::job_resources;
 use crate::launch::{Refused, bare, configuration, gpus};
 use api::sky::{
-    API_VERSION, JobFile, JobRecovery, JobStrategy, JobTask, LaunchFiles, ManagedJobSpec, WorkerShare, keys,
+    API_VERSION, Candidate, JobFile, JobRate, JobRecovery, JobStrategy, JobTask, LaunchFiles, ManagedJobSpec,
+    WorkerShare, keys,
 };
 use placement::Catalogue;
 use serde_json::{Value, json};
@@ -78,8 +79,24 @@ pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret:
         shares: shares(task),
         is_empty: task.run.is_none() && task.setup.is_none(),
         recovery: recovery(task),
+        rate: rate(task),
         service: Value::Null,
     }
+}
+
+/// What an hour of all its machines costs, without their price.
+#[expect(clippy::cast_precision_loss, reason = "numbers of machines")]
+fn rate(task: &Task) -> JobRate {
+    let machines = task.num_nodes.max(1) as f64;
+    let all = task.resources.list.iter().filter_map(gpus).map(|gpus| gpus.count);
+    JobRate { dollars: 0.0, gpus: all.fold(0.0, f64::max) * machines, machines }
+}
+
+/// A task of a job with the price of its most expensive place.
+pub fn priced(mut task: JobTask, places: &[Candidate]) -> JobTask {
+    let prices = places.iter().map(|place| place.hourly_price);
+    task.rate.dollars = prices.fold(0.0, f64::max) * task.rate.machines;
+    task
 }
 
 /// What of a task no managed job acts on.

@@ -194,6 +194,9 @@ pub fn cluster_of(launch: &Launch, task: &Task, mut candidates: Vec<Candidate>, 
     if let Some(managed) = managed {
         // if somebody deletes the job, the cluster is deleted, too
         cluster["metadata"]["labels"] = json!({keys::MANAGED_JOB: managed.job, keys::TASK: managed.task.to_string()});
+        if let Some(budgets) = launch.metadata.annotations.as_ref().and_then(|all| all.get(keys::BUDGETS)) {
+            cluster["metadata"]["annotations"][keys::BUDGETS] = budgets.as_str().into();
+        }
         cluster["metadata"]["ownerReferences"] = json!([{
             "apiVersion": API_VERSION, "kind": managed_job_gvk().kind, "name": managed.job, "uid": managed.uid,
             "controller": true,

@@ -102,7 +102,7 @@ impl Sim {
         let call = match step(machine) {
             Step::Rest => return,
             Step::Release => {
-                return self.model.change(&target.gvk, &target.key, |one| one["metadata"]["finalizers"] = json!([]));
+                return self.model.change(&target.gvk, &target.key, released);
             }
             Step::Call(call) => call,
         };
@@ -126,7 +126,7 @@ impl Sim {
             return;
         }
         if noted.gone {
-            return self.model.change(&target.gvk, &target.key, |one| one["metadata"]["finalizers"] = json!([]));
+            return self.model.change(&target.gvk, &target.key, released);
         }
         let again = api::time::later(self.model.now, jiff::SignedDuration::try_from(noted.again).expect("a minute"));
         self.asked.insert(token(machine).to_owned(), (again, generation(machine)));
@@ -244,6 +244,13 @@ impl Sim {
 
 fn generation(machine: &Machine) -> (i64, bool) {
     (machine.metadata.generation.unwrap_or(0), machine.metadata.deletion_timestamp.is_some())
+}
+
+/// Removes the finalizer of the ledger.
+fn released(object: &mut Value) {
+    if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+        finalizers.retain(|name| *name != keys::LEDGER);
+    }
 }
 
 fn remove(object: &Value) -> Write {

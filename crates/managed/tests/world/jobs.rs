@@ -16,6 +16,7 @@ use reconcile::testing::Model;
 use reconcile::{Propagation, World};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// Jobs of a seed.
 const JOBS: u32 = 5;
@@ -92,6 +93,12 @@ pub struct Sim {
     /// When a zone was last dark.
     pub dark_until: Timestamp,
     pub start: Timestamp,
+    /// Hours that the machines of all jobs may run together, if there is a budget; it is raised once things no longer go wrong.
+    pub limit: Option<f64>,
+    /// When they had run for so long.
+    pub crossed: Option<Timestamp>,
+    /// The machines at the latest look at budgets.
+    pub seen: BTreeMap<Key, Arc<Value>>,
 }
 
 pub fn later(at: Timestamp, secs: i64) -> Timestamp {
@@ -131,6 +138,9 @@ impl Sim {
             ended: BTreeMap::new(),
             dark_until: Timestamp::MIN,
             start,
+            limit: None,
+            crossed: None,
+            seen: BTreeMap::new(),
         };
         for id in 1..=JOBS {
             let asked = sim.asked_for();
@@ -179,6 +189,7 @@ impl Sim {
                 self.faults = false;
                 self.cloud.faults = false;
                 (self.cloud.dark, self.cloud.full) = ([Timestamp::MIN; ZONES], [Timestamp::MIN; ZONES]);
+                self.raise();
             }
             self.users();
             self.weather();
@@ -186,7 +197,9 @@ impl Sim {
             self.processes();
             self.control()?;
             if self.is_over() {
+                self.judge_sum()?;
                 self.sum.jobs += u64::from(JOBS);
+                self.sum.crossed = u64::from(self.crossed.is_some());
                 self.sum.world_secs = now.duration_since(self.start).as_secs();
                 self.sum.writes = u64::try_from(self.model.writes.len()).unwrap_or(0);
                 return Ok(self.sum);
@@ -539,6 +552,7 @@ impl Sim {
         for _ in 0..60 {
             let before = self.model.revision();
             self.everybody();
+            self.note_spend();
             self.give_turns();
             let ids: Vec<u32> = self.jobs.keys().copied().collect();
             for id in &ids {
@@ -558,6 +572,7 @@ impl Sim {
             self.sweep();
             self.timers.insert(later(self.model.now, 60));
         }
+        self.judge_budget()?;
         self.outlived()
     }
 

@@ -48,6 +48,7 @@ impl Sim {
                     self.sum.work_secs += self.jobs[&id].work * i64::try_from(self.jobs[&id].nodes).unwrap_or(1);
                 }
                 State::Cancelled => self.sum.cancelled += 1,
+                State::FailedNoResource => self.sum.stopped += 1,
                 _ => self.sum.failed += 1,
             }
         }
@@ -114,6 +115,10 @@ impl Sim {
                 if is_asked { Ok(()) } else { wrong("nobody asked for its end") }
             }
             Ground::NoCapacity | Ground::None => Ok(()),
+            Ground::Budget => {
+                let is_halted = self.last.get(&id).is_some_and(|job| !job.spec.halted.is_empty());
+                if is_halted { Ok(()) } else { wrong("no budget stops it") }
+            }
             Ground::Interrupted => wrong("no supervisor was killed"),
             Ground::Refused => wrong("nothing was refused"),
         }
@@ -126,6 +131,7 @@ impl Sim {
         let well = match task.state {
             State::Succeeded => self.done.get(&id) == Some(&asked.work),
             State::Cancelled => cancels,
+            State::FailedNoResource => self.last.get(&id).is_some_and(|job| !job.spec.halted.is_empty()),
             State::Failed => {
                 let seen = self.failed.get(&id).copied().unwrap_or(0);
                 seen > 0 && !asked.fails.get(seen - 1).is_some_and(|(_, code)| asked.codes.contains(code))
@@ -186,7 +192,7 @@ fn is_recorded(from: State, to: State) -> bool {
             Running => {
                 matches!(to, Recovering | Pending | Cancelling | Cancelled | Succeeded | Failed) || to.is_failed()
             }
-            Cancelling => to == Cancelled,
+            Cancelling => matches!(to, Cancelled | State::FailedNoResource),
             _ => false,
         }
 }

@@ -21,6 +21,10 @@ pub struct Sum {
     /// Seconds of work that counted.
     pub work_secs: i64,
     pub writes: u64,
+    /// Seeds in which a budget was used up.
+    pub crossed: u64,
+    /// Jobs that a budget stopped.
+    pub stopped: u64,
 }
 
 impl Sum {
@@ -38,6 +42,8 @@ impl Sum {
         self.machine_secs += other.machine_secs;
         self.work_secs += other.work_secs;
         self.writes += other.writes;
+        self.crossed += other.crossed;
+        self.stopped += other.stopped;
     }
 }
 

@@ -39,7 +39,8 @@ const JOBSET_CRDS: [Manifest; 1] = [crd!("jobsets.jobset.x-k8s.io", "jobset.x-k8
 
 const MPI_CRDS: [Manifest; 1] = [crd!("mpijobs.kubeflow.org", "kubeflow.org_mpijobs")];
 
-const SKY_CRDS: [Manifest; 6] = [
+const SKY_CRDS: [Manifest; 7] = [
+    crd!("budgets.sky.trainyard.dev", "sky.trainyard.dev_budgets"),
     crd!("clusters.sky.trainyard.dev", "sky.trainyard.dev_clusters"),
     crd!("launches.sky.trainyard.dev", "sky.trainyard.dev_launches"),
     crd!("managedjobs.sky.trainyard.dev", "sky.trainyard.dev_managedjobs"),

@@ -11,9 +11,10 @@ use ::sky::commands::Call;
 use ::sky::console::{Circumstances, Prepared, check_name, prepared};
 use ::sky::task::Task;
 use ::sky::value::{Map, Value as Field};
-use api::sky::{FleetSpec, JobFile, UpdateMode};
+use api::sky::{Candidate, FleetSpec, JobFile, UpdateMode};
 use jiff::Timestamp;
 use managed::fleet::{FleetKind, submitted};
+use managed::job::submitted::priced;
 
 /// `serve up`, and `jobs pool apply`, which updates a pool that exists.
 pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, around: Around) -> Done {
@@ -28,7 +29,7 @@ pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, arou
             (true, None) => {}
         }
     }
-    let version = Version::read(call, world)?;
+    let mut version = Version::read(call, world)?;
     let given = call.value("service_name").or(call.value("pool")).map(str::to_owned);
     let name = given.or(version.task.name.clone().filter(|name| name != "sky-cmd"));
     let name = name.unwrap_or_else(|| format!("{}-{}", noun(kind), world.cluster));
@@ -94,7 +95,7 @@ async fn resize(call: &Call, workers: Option<&str>) -> Done {
 pub(in super::super) async fn update(call: &Call, world: &Circumstances<'_>, around: Around) -> Done {
     let kind = kind(call);
     let name = call.value("service_name").unwrap_or_default().to_owned();
-    let version = Version::read(call, world)?;
+    let mut version = Version::read(call, world)?;
     let sky = clusters::connect().await?;
     let fleet = super::found(&sky, kind, &name).await?;
     if fleet.is_ending() {
@@ -129,6 +130,8 @@ fn mode(call: &Call) -> UpdateMode {
 struct Version {
     task: Task,
     source: Option<::sky::console::Source>,
+    /// Where its machines may be, as shown.
+    places: Vec<Candidate>,
 }
 
 impl Version {
@@ -166,12 +169,12 @@ impl Version {
                 }
             }
         }
-        Ok(Self { task, source })
+        Ok(Self { task, source, places: Vec::new() })
     }
 
     /// Shows where replicas may be.
     async fn show_places(
-        &self,
+        &mut self,
         sky: &Sky,
         kind: FleetKind,
         world: &Circumstances<'_>,
@@ -189,6 +192,7 @@ impl Version {
                 "On `infra: local` all replicas share this computer's ports. To run more than one, let the server listen on the address $TRAINYARD_NODE_IP instead of 0.0.0.0."
             );
         }
+        self.places = candidates;
         Ok(())
     }
 
@@ -198,7 +202,7 @@ impl Version {
         let secret = submit::keep_variables(sky, name, &self.task).await?;
         Ok(JobFile {
             submitted: Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S-%6f").to_string(),
-            tasks: vec![submitted::task(&self.task, world.catalogue, files, secret)],
+            tasks: vec![priced(submitted::task(&self.task, world.catalogue, files, secret), &self.places)],
             settings: around.given.map(|given| Field::Map(given).to_json()).unwrap_or_default(),
             catalog: around.catalog.unwrap_or_default(),
             ..JobFile::default()

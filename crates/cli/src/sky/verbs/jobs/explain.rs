@@ -91,5 +91,6 @@ fn ground(ground: Ground) -> &'static str {
         Ground::NoCapacity => "no capacity",
         Ground::Refused => "refused",
         Ground::Asked => "a user ended it",
+        Ground::Budget => "a budget ended it",
     }
 }

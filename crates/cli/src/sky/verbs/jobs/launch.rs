@@ -12,7 +12,7 @@ use ::sky::console::{Circumstances, PreparedJob, Source, check_name, prepared_jo
 use ::sky::file::Kind;
 use ::sky::task::Task;
 use ::sky::value::Value as Field;
-use api::sky::{JobFile, JobTask, ManagedJobSpec, ReplicaState};
+use api::sky::{Candidate, JobFile, JobTask, ManagedJobSpec, ReplicaState};
 use jiff::Timestamp;
 use managed::fleet::FleetKind;
 use managed::fleet::submitted::name_of;
@@ -49,6 +49,7 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     let asked = tasks.clone();
     let sky = clusters::connect().await?;
     let what = if count > 1 { "managed jobs" } else { "managed job" };
+    let mut all_places = Vec::new();
     let pool = match call.value("pool") {
         Some(pool) => {
             check_for_pool(&asked)?;
@@ -59,14 +60,14 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
             if count > 1 {
                 say(format!("Submitting {count} managed jobs. Each job will be launched on its own cluster."));
             }
-            show_places(&sky, &name, &mut tasks, source.as_ref(), world, (&settings, &catalog)).await?;
+            all_places = show_places(&sky, &name, &mut tasks, source.as_ref(), world, (&settings, &catalog)).await?;
             String::new()
         }
     };
     confirm(call, &format!("Launching {} {what} '{name}'. Proceed?", if count > 1 { "the" } else { "a" }))?;
     let file = JobFile {
         submitted: Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S-%6f").to_string(),
-        tasks: sent(&sky, &name, &asked, world).await?,
+        tasks: priced(sent(&sky, &name, &asked, world).await?, &all_places),
         settings,
         catalog,
         count,
@@ -84,7 +85,7 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     Ok(0)
 }
 
-/// Shows where the machines of each task may be.
+/// Shows where the machines of each task may be, and returns that.
 async fn show_places(
     sky: &Sky,
     name: &str,
@@ -92,9 +93,9 @@ async fn show_places(
     source: Option<&Source>,
     world: &Circumstances<'_>,
     around: (&Value, &str),
-) -> Result<(), End> {
+) -> Result<Vec<Vec<Candidate>>, End> {
     say(format!("Managed job '{name}' will be launched on (estimated):"));
-    let are_several = tasks.len() > 1;
+    let (are_several, mut all) = (tasks.len() > 1, Vec::new());
     for task in tasks {
         if let Some(task_name) = task.name.as_ref().filter(|_| are_several) {
             say(format!("\nTask '{task_name}':"));
@@ -105,8 +106,9 @@ async fn show_places(
         }
         let candidates = places(sky, task, source, world, around).await?;
         say(format!("First choice: {}", place(candidates.first())));
+        all.push(candidates);
     }
-    Ok(())
+    Ok(all)
 }
 
 /// Shows the pool whose workers the jobs run on.
@@ -147,6 +149,11 @@ async fn sent(sky: &Sky, name: &str, tasks: &[Task], world: &Circumstances<'_>) 
         all.push(submitted::task(task, world.catalogue, files, secret));
     }
     Ok(all)
+}
+
+/// The tasks with the prices of their places.
+fn priced(tasks: Vec<JobTask>, places: &[Vec<Candidate>]) -> Vec<JobTask> {
+    tasks.into_iter().zip(places).map(|(task, places)| submitted::priced(task, places)).collect()
 }
 
 /// How many jobs are asked for.

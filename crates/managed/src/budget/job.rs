@@ -1,0 +1,112 @@
+//! Managed jobs that budgets are for.
+
+use super::{hours, text};
+use api::object::{self, Key, Target};
+use api::sky::{BudgetSpec, JobFile, JobRate, ManagedJob, ManagedState, ManagedTask, managed_job_gvk};
+use jiff::Timestamp;
+use reconcile::{Op, PatchBody, World, Write};
+use serde_json::json;
+use std::sync::Arc;
+
+/// What an hour of each task of a submission costs at most.
+pub(super) type Rates = Arc<[JobRate]>;
+
+/// A job that has not ended and that a budget is for.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// The names of its budgets.
+    pub budgets: Vec<String>,
+    pub submission: Key,
+    /// `None`: what was submitted is not in view yet.
+    pub rates: Option<Rates>,
+    /// Number of the task that has not succeeded.
+    task: usize,
+    /// What its latest attempt cost an hour.
+    price: f64,
+    /// When its latest attempt began, if that has not ended.
+    pub began: Option<Timestamp>,
+    /// Whether it may begin an attempt at once.
+    pub has_turn: bool,
+    /// Whether it is being stopped already, by a budget or a user.
+    pub is_stopped: bool,
+    version: String,
+    tasks: Vec<ManagedTask>,
+}
+
+impl Job {
+    pub fn read(job: &ManagedJob, budgets: Vec<String>, rates: Option<Rates>) -> Option<Self> {
+        let status = &job.status;
+        if status.state.has_ended() || job.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let made: u32 = status.tasks.iter().map(|task| task.attempt).sum();
+        let index = status.tasks.iter().position(|task| task.state != ManagedState::Succeeded).unwrap_or(0);
+        let latest = status.tasks.get(index).and_then(|task| task.attempts.last());
+        let open = latest.filter(|attempt| attempt.ended_at.is_empty());
+        let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
+        Some(Self {
+            budgets,
+            submission: Key::new(namespace, &job.spec.submission),
+            rates,
+            task: index,
+            price: latest.map_or(0.0, |attempt| attempt.hourly_price),
+            began: open.and_then(|attempt| attempt.began_at.parse().ok()),
+            has_turn: status.turn > made,
+            is_stopped: job.spec.cancel || !job.spec.halted.is_empty(),
+            version: job.metadata.resource_version.clone().unwrap_or_default(),
+            tasks: if open.is_none() { status.tasks.clone() } else { Vec::new() },
+        })
+    }
+
+    /// What an hour of its next or latest attempt costs at most; `None`: it is not known yet.
+    pub fn rate(&self) -> Option<JobRate> {
+        let mut rate = self.rates.as_ref()?.get(self.task).copied().unwrap_or_default();
+        rate.machines = rate.machines.max(1.0);
+        rate.dollars = rate.dollars.max(self.price);
+        Some(rate)
+    }
+
+    /// Hours that a budget still reserves for it.
+    pub fn reserved_hours(&self, spec: &BudgetSpec, now: Timestamp) -> f64 {
+        let all = super::reserve_hours(spec);
+        match self.began {
+            Some(began) => (all - hours(began, now)).max(0.0),
+            None if self.has_turn => all,
+            None => 0.0,
+        }
+    }
+
+    /// Ends the job.
+    pub fn halted(key: &Key, why: &str) -> Write {
+        let target = Target { gvk: managed_job_gvk(), key: key.clone() };
+        Op::Patch { target, subresource: None, body: PatchBody::Merge(json!({"spec": {"halted": why}})) }.into()
+    }
+
+    /// Says what its task waits for, unless it says so already.
+    pub fn told(&self, key: &Key, why: &str) -> Option<Write> {
+        let mut tasks = self.tasks.clone();
+        if tasks.is_empty() {
+            tasks.push(ManagedTask::default());
+        }
+        let task = tasks.get_mut(self.task)?;
+        if task.message == why {
+            return None;
+        }
+        why.clone_into(&mut task.message);
+        let target = Target { gvk: managed_job_gvk(), key: key.clone() };
+        let body = json!({"metadata": {"resourceVersion": self.version}, "status": {"tasks": tasks}});
+        Some(Op::Patch { target, subresource: Some("status"), body: PatchBody::Merge(body) }.into())
+    }
+}
+
+/// Whether a job was waiting for a budget when it was read: its next attempt needs a turn although it recovers.
+pub(crate) fn waits(task: &ManagedTask) -> bool {
+    task.message.starts_with(text::WAITS)
+}
+
+/// The rates of a submission's tasks; `None`: it is not in view. One that cannot be read has none, and its jobs fail.
+pub(super) fn rates(world: &dyn World, submission: &Key) -> Option<Rates> {
+    let map = world.get(&object::Gvk::new("", "v1", "ConfigMap"), submission)?;
+    let file: JobFile = serde_json::from_str(map["data"]["job"].as_str().unwrap_or_default()).unwrap_or_default();
+    Some(file.tasks.iter().map(|task| task.rate).collect())
+}

@@ -1,0 +1,564 @@
+//! Budgets: sums over intervals of machines, by any clock; jobs that wait for room, and jobs that are stopped.
+
+use api::object::{self, Key, Target};
+use api::sky::{
+    API_VERSION, Budget, BudgetAction, BudgetPeriod, BudgetStatus, JobRate, ManagedJob, ManagedState as State,
+    budget_gvk, cluster_gvk, keys, machine_gvk, managed_job_gvk,
+};
+use jiff::Timestamp;
+use managed::budget::{Interval, Line, UNITS, WAITS, accrue, crossing, exceeded_unit, period_end, period_start, spend};
+use managed::cluster::ClusterController;
+use managed::job::ManagedJobController;
+use managed::job_turns::JobTurns;
+use proptest::prelude::*;
+use reconcile::testing::Model;
+use reconcile::{Decision, Propagation, Reconciler};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_767_225_600 + seconds).unwrap()
+}
+
+fn budget(spec: &Value) -> Budget {
+    serde_json::from_value(json!({
+        "apiVersion": API_VERSION, "kind": "Budget",
+        "metadata": {"name": "team", "namespace": "default", "creationTimestamp": at(0).to_string()}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+/// A machine: when it is made and gone, and its price and accelerators.
+type Made = (i64, i64, u32, u32);
+
+fn made() -> impl Strategy<Value = Vec<Made>> {
+    prop::collection::vec((0_i64..100_000, 1_i64..50_000, 0_u32..1000, 0_u32..9), 0..12)
+}
+
+fn rate((_, _, price, gpus): &Made) -> JobRate {
+    JobRate { dollars: f64::from(*price) / 100.0, gpus: f64::from(*gpus), machines: 1.0 }
+}
+
+/// The machines whose objects exist at this moment. One that is gone stays until it is settled.
+fn lines(machines: &[Made], status: &BudgetStatus, now: i64) -> Vec<Line> {
+    let all = machines.iter().enumerate().filter(|(_, (from, ..))| *from <= now);
+    all.map(|(index, machine)| {
+        let (from, lasts, ..) = *machine;
+        let is_gone = from + lasts <= now;
+        let to = is_gone.then(|| at(from + lasts));
+        let interval = Some(Interval { from: at(from), to, rate: rate(machine) });
+        Line { uid: index.to_string(), interval, is_gone }
+    })
+    .filter(|line| !line.is_gone || !status.settling.contains(&line.uid) || line.uid.len() % 2 == 0)
+    .collect()
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-6 * a.abs().max(b.abs()).max(1.0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn each_machine_counts_once_whatever_is_lost(
+        machines in made(), looks in prop::collection::vec((1_i64..9000, any::<bool>()), 1..40),
+    ) {
+        let mut budget = budget(&json!({"limit": {"dollars": 1.0}}));
+        let (mut now, mut gone) = (0, std::collections::BTreeSet::new());
+        for (pause, is_written) in looks {
+            now += pause;
+            let mut there = lines(&machines, &BudgetStatus::default(), now);
+            there.retain(|line| !gone.contains(&line.uid));
+            let account = accrue(&budget, &there, at(now));
+            let exact = machines.iter().map(|machine| Interval {
+                from: at(machine.0), to: Some(at(machine.0 + machine.1)), rate: rate(machine),
+            }).collect::<Vec<_>>();
+            let exact = spend(&exact, at(0), at(now));
+            for unit in UNITS {
+                prop_assert!(close((unit.amount)(&account.status.spent), (unit.amount)(&exact)), "{}", unit.field);
+            }
+            if is_written {
+                budget.status = account.status;
+                // objects go after the write that settles them; some only later
+                gone.extend(budget.status.settling.iter().filter(|uid| uid.len() % 2 == 1 || now % 2 == 0).cloned());
+            }
+        }
+    }
+
+    #[test]
+    fn spend_never_falls_within_a_period(
+        machines in made(), looks in prop::collection::vec(-40_000_i64..50_000, 1..40), daily in any::<bool>(),
+    ) {
+        let mut budget = budget(&json!({"limit": {"gpuHours": 1.0}, "period": if daily { "Day" } else { "Total" }}));
+        let mut now = 0;
+        for jump in looks {
+            now = (now + jump).max(-100_000);
+            let account = accrue(&budget, &lines(&machines, &budget.status, now), at(now));
+            let (before, after) = (&budget.status, &account.status);
+            if before.period_start == after.period_start {
+                for unit in UNITS {
+                    prop_assert!((unit.amount)(&after.spent) >= (unit.amount)(&before.spent));
+                }
+            } else {
+                prop_assert!(before.period_start < after.period_start);
+            }
+            budget.status = account.status;
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_stops_no_count(back in 1_i64..10_000, after in 1_i64..10_000, price in 1_u32..1000) {
+        let mut budget = budget(&json!({"limit": {"dollars": 1.0}}));
+        let machine = [(0, 1_000_000, price, 1)];
+        budget.status = accrue(&budget, &lines(&machine, &budget.status, 20_000), at(20_000)).status;
+        let first = 20_000 - back;
+        budget.status = accrue(&budget, &lines(&machine, &budget.status, first), at(first)).status;
+        let last = first + after;
+        let spent = accrue(&budget, &lines(&machine, &budget.status, last), at(last)).status.spent;
+        #[expect(clippy::cast_precision_loss, reason = "seconds")]
+        let hours = (20_000 + after) as f64 / 3600.0;
+        prop_assert!(close(spent.machine_hours, hours), "{} {hours}", spent.machine_hours);
+    }
+
+    #[test]
+    fn the_crossing_is_when_the_limit_is_reached(machines in made(), limit in 1_u32..10_000, now in 0_i64..60_000) {
+        let budget = budget(&json!({"limit": {"dollars": f64::from(limit) / 10.0, "machineHours": f64::from(limit)}}));
+        let endless: Vec<Made> = machines.iter().map(|machine| (machine.0.min(now), 10_000_000, machine.2, machine.3)).collect();
+        let lines = lines(&endless, &budget.status, now);
+        let account = accrue(&budget, &lines, at(now));
+        match crossing(&budget.spec, &account) {
+            Some(pause) => {
+                let then = api::time::later(at(now), pause);
+                let after = accrue(&budget, &lines, then).status.spent;
+                prop_assert!(exceeded_unit(&budget.spec.limit, after).is_some(), "{after:?}");
+                let before = accrue(&budget, &lines, api::time::earlier_secs(then, 1)).status.spent;
+                prop_assert!(pause.as_secs() < 1 || exceeded_unit(&budget.spec.limit, before).is_none());
+            }
+            None => prop_assert!(machines.is_empty() || exceeded_unit(&budget.spec.limit, account.status.spent).is_some()),
+        }
+    }
+}
+
+#[test]
+fn periods_begin_at_midnight_utc() {
+    let now: Timestamp = "2026-02-28T23:59:59Z".parse().unwrap();
+    let told = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
+    assert_eq!(told(period_start(BudgetPeriod::Day, now)), "2026-02-28T00:00:00Z");
+    assert_eq!(told(period_end(BudgetPeriod::Day, now)), "2026-03-01T00:00:00Z");
+    assert_eq!(told(period_start(BudgetPeriod::Month, now)), "2026-02-01T00:00:00Z");
+    assert_eq!(told(period_end(BudgetPeriod::Month, now)), "2026-03-01T00:00:00Z");
+    assert_eq!((period_start(BudgetPeriod::Total, now), period_end(BudgetPeriod::Total, now)), (None, None));
+}
+
+/// Jobs, their budgets and their machines.
+struct Scene {
+    model: Model,
+    turns: JobTurns,
+    /// What was there at the latest look.
+    seen: BTreeMap<(String, Key), Arc<Value>>,
+}
+
+fn key(name: &str) -> Key {
+    Key::new("default", name)
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut model = Model::default();
+        for (name, rate) in
+            [("tasks", json!({"dollars": 6.0, "gpus": 8.0, "machines": 1.0})), ("local", json!({"machines": 1.0}))]
+        {
+            let file = json!({"submitted": "2026", "tasks": [{"name": "train", "task": {"run": "x"}, "rate": rate}]});
+            model.put(json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"},
+                "data": {"job": file.to_string()},
+            }));
+        }
+        Self { model, turns: JobTurns::default(), seen: BTreeMap::new() }
+    }
+
+    fn budget(&mut self, name: &str, spec: &Value) {
+        self.model.put(json!({
+            "apiVersion": API_VERSION, "kind": "Budget", "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+        }));
+    }
+
+    fn job_of(&mut self, id: u32, submission: &str, user: &str, labels: &Value) {
+        self.model.put(json!({
+            "apiVersion": API_VERSION, "kind": "ManagedJob",
+            "metadata": {"name": format!("job-{id}"), "namespace": "default", "labels": labels},
+            "spec": {"id": id, "name": "train", "submission": submission, "user": user},
+        }));
+    }
+
+    fn job(&mut self, id: u32) {
+        self.job_of(id, "tasks", "me", &json!({}));
+    }
+
+    /// The turns look once at what has changed.
+    fn look(&mut self) -> Option<Decision> {
+        let mut now: BTreeMap<(String, Key), Arc<Value>> = BTreeMap::new();
+        for kind in ["Budget", "Machine", "ManagedJob"] {
+            now.extend(self.model.all(kind).into_iter().map(|one| ((kind.to_owned(), Key::of(&one)), one)));
+        }
+        let changed = now.iter().filter(|(key, one)| self.seen.get(*key) != Some(one));
+        let gone = self.seen.iter().filter(|(key, _)| !now.contains_key(*key));
+        for (_, object) in changed.chain(gone) {
+            for watch in self.turns.watches() {
+                watch.woken_by(&self.turns.primary(), &self.model, &object::Gvk::of(object), object);
+            }
+        }
+        self.seen = now;
+        let target = Target { gvk: managed_job_gvk(), key: Key::default() };
+        self.model.decide(&self.turns, &target)
+    }
+
+    /// All controllers, until nothing changes. `kills`: after so many writes of a decision the control plane is killed.
+    fn run_with(&mut self, kills: &mut dyn FnMut(usize) -> Option<usize>) {
+        for _ in 0..60 {
+            let before = self.model.revision();
+            if let Some(mut decision) = self.look() {
+                if let Some(done) = kills(decision.writes.len()) {
+                    decision.writes.truncate(done);
+                    (self.turns, self.seen) = (JobTurns::default(), BTreeMap::new());
+                }
+                let target = Target { gvk: managed_job_gvk(), key: Key::default() };
+                self.model.execute(&target, &decision);
+            }
+            for job in self.model.all("ManagedJob") {
+                self.once(&ManagedJobController, &Target::of(&job));
+            }
+            for cluster in self.model.all("Cluster") {
+                self.once(&ClusterController, &Target::of(&cluster));
+            }
+            self.outside();
+            if self.model.revision() == before {
+                return;
+            }
+        }
+        panic!("it does not come to rest: {:?}", self.model.writes.iter().rev().take(9).collect::<Vec<_>>());
+    }
+
+    fn run(&mut self) {
+        self.run_with(&mut |_| None);
+    }
+
+    fn once<R: Reconciler>(&mut self, reconciler: &R, target: &Target) {
+        if let Some(decision) = self.model.decide(reconciler, target) {
+            self.model.execute(target, &decision);
+        }
+    }
+
+    /// What launchers and providers do: launches get clusters, machines run, and those that are deleted go.
+    fn outside(&mut self) {
+        for launch in self.model.all("Launch") {
+            let target = Target::of(&launch);
+            if object::is_terminating(&launch) {
+                self.model.change(&target.gvk, &target.key, |one| one["metadata"]["finalizers"] = json!([]));
+                continue;
+            }
+            let name = launch["spec"]["cluster"].as_str().unwrap();
+            if self.model.one("Cluster", name).is_none() && launch["status"]["phase"] != "Succeeded" {
+                let read = serde_json::from_value(launch["spec"].clone()).unwrap();
+                let read = api::sky::Launch {
+                    metadata: serde_json::from_value(launch["metadata"].clone()).unwrap(),
+                    spec: read,
+                    ..api::sky::Launch::default()
+                };
+                let task = managed::launch::task_of(&read, &placement::Catalogue::default()).unwrap();
+                let place =
+                    json!({"provider": "cloud", "hourlyPrice": 6.0, "accelerators": {"name": "H100", "count": 8.0}});
+                let places = vec![serde_json::from_value(place).unwrap()];
+                let mut cluster = managed::launch::cluster_of(&read, &task, places, self.model.now);
+                cluster["metadata"]["namespace"] = "default".into();
+                let cluster = self.model.put(cluster);
+                self.model.change(&target.gvk, &target.key, |one| {
+                    one["status"] = json!({"phase": "Succeeded", "clusterUid": object::uid(&cluster), "job": 1});
+                });
+            }
+        }
+        for machine in self.model.all("Machine") {
+            self.model.change(&machine_gvk(), &Key::of(&machine), |one| {
+                if object::is_terminating(one) {
+                    one["metadata"]["finalizers"].as_array_mut().unwrap().retain(|name| *name != keys::LEDGER);
+                } else if one["status"].is_null() {
+                    one["status"] = json!({"phase": "Running", "id": "i", "node": "n"});
+                }
+            });
+        }
+    }
+
+    fn read(&self, id: u32) -> ManagedJob {
+        serde_json::from_value((*self.model.one("ManagedJob", &format!("job-{id}")).unwrap()).clone()).unwrap()
+    }
+
+    fn state(&self, id: u32) -> State {
+        self.read(id).status.state
+    }
+
+    fn message(&self, id: u32) -> String {
+        self.read(id).status.tasks.first().map(|task| task.message.clone()).unwrap_or_default()
+    }
+
+    fn status(&self, name: &str) -> BudgetStatus {
+        let object = self.model.one("Budget", name).unwrap();
+        serde_json::from_value(object["status"].clone()).unwrap()
+    }
+
+    fn limit(&mut self, name: &str, limit: &Value) {
+        self.model.change(&budget_gvk(), &key(name), |one| one["spec"]["limit"] = limit.clone());
+    }
+
+    fn cancel(&mut self, id: u32) {
+        let key = key(&format!("job-{id}"));
+        self.model.change(&managed_job_gvk(), &key, |one| one["spec"]["cancel"] = true.into());
+    }
+}
+
+#[test]
+fn two_jobs_cannot_both_take_the_last_room() {
+    let mut scene = Scene::new();
+    // 10 minutes of 6 dollars an hour are 1 dollar
+    scene.budget("team", &json!({"limit": {"dollars": 1.5}}));
+    scene.job(1);
+    scene.job(2);
+    scene.run();
+    assert_eq!((scene.state(1), scene.state(2)), (State::Starting, State::Pending));
+    assert_eq!(
+        scene.message(2),
+        "it waits for budget team: the limit of 1.5 dollars has no room for 10 minutes of its machines (1 dollars); \
+         raise spec.limit.dollars of the budget"
+    );
+    let status = scene.status("team");
+    assert_eq!((status.reserved.dollars, status.jobs[0].name.as_str()), (1.0, "job-2"));
+    assert_eq!((status.jobs[0].action, status.jobs.len()), (BudgetAction::Waits, 1));
+    assert_eq!(status.message, "Jobs wait because there is no room for their next attempts.");
+    // a control plane that starts again decides the same
+    (scene.turns, scene.seen) = (JobTurns::default(), BTreeMap::new());
+    scene.run();
+    assert_eq!(scene.state(2), State::Pending);
+    // the first one goes, and costs nothing any more
+    scene.cancel(1);
+    scene.run();
+    assert_eq!((scene.state(1), scene.state(2)), (State::Cancelled, State::Starting));
+    assert!(scene.status("team").jobs.is_empty());
+}
+
+#[test]
+fn jobs_are_stopped_when_the_limit_is_reached() {
+    let mut scene = Scene::new();
+    scene.budget("team", &json!({"limit": {"machineHours": 0.5, "gpuHours": 1000}}));
+    scene.job(1);
+    scene.run();
+    assert_eq!(scene.state(1), State::Starting);
+    let machine = scene.model.all("Machine")[0].clone();
+    assert_eq!(object::annotation(&machine, keys::BUDGETS), Some("team"));
+    scene.model.pass(60);
+    scene.run();
+    assert_eq!(scene.status("team").spent.gpu_hours, 0.133334);
+    // the next look is at the crossing
+    scene.model.pass(1700);
+    scene.run();
+    let Some(reconcile::Next::After(pause)) = scene.look().map(|decision| decision.next) else { panic!("it waits") };
+    assert!((39_990..40_010).contains(&pause.as_millis()), "{pause}");
+    scene.model.pass(41);
+    scene.job(2);
+    scene.run();
+    assert_eq!((scene.state(1), scene.state(2)), (State::FailedNoResource, State::Pending));
+    assert_eq!(
+        scene.message(1),
+        "budget team: the limit of 0.5 machine-hours is reached, 0.5003 were spent since 2026-01-01T00:00:00Z; \
+         raise spec.limit.machineHours and launch the job again"
+    );
+    assert!(scene.message(2).starts_with(WAITS), "{}", scene.message(2));
+    assert!(scene.model.all("Machine").is_empty() && scene.model.all("Cluster").is_empty());
+    let status = scene.status("team");
+    assert_eq!(status.conditions[0].status, "True");
+    assert_eq!((status.exceeded_at.as_str(), status.spent), ("2026-01-01T00:30:01Z", status.settled_up()));
+    let listed: Vec<_> = status.jobs.iter().map(|job| (job.name.as_str(), job.action)).collect();
+    assert_eq!(listed, [("job-1", BudgetAction::Stopped), ("job-2", BudgetAction::Waits)]);
+    // with a higher limit the others go on
+    scene.limit("team", &json!({"machineHours": 2}));
+    scene.run();
+    assert_eq!((scene.state(1), scene.state(2)), (State::FailedNoResource, State::Starting));
+    assert_eq!((scene.message(2).as_str(), scene.status("team").exceeded_at.as_str()), ("", ""));
+}
+
+trait Settled {
+    fn settled_up(&self) -> api::sky::BudgetAmount;
+}
+
+impl Settled for BudgetStatus {
+    /// What is settled, as it is shown.
+    fn settled_up(&self) -> api::sky::BudgetAmount {
+        let up = |number: f64| (number * 1e6).ceil() / 1e6;
+        api::sky::BudgetAmount {
+            dollars: up(self.settled.dollars),
+            gpu_hours: up(self.settled.gpu_hours),
+            machine_hours: up(self.settled.machine_hours),
+        }
+    }
+}
+
+#[test]
+fn under_a_budget_of_zero_nothing_is_launched() {
+    for limit in [json!({"dollars": 0}), json!({"machineHours": 0}), json!({"dollars": 5, "gpuHours": 0})] {
+        let mut scene = Scene::new();
+        scene.budget("none", &json!({"limit": limit, "reserveMinutes": 0}));
+        scene.job_of(1, "local", "me", &json!({}));
+        scene.run();
+        assert_eq!(scene.state(1), State::Pending, "{limit}");
+        assert!(scene.message(1).starts_with("it waits for budget none: the limit of 0 "), "{}", scene.message(1));
+        assert!(scene.model.all("Launch").is_empty());
+    }
+}
+
+#[test]
+fn a_budget_is_for_the_jobs_that_it_names() {
+    let mut scene = Scene::new();
+    scene.budget("both", &json!({"limit": {"dollars": 0}, "user": "eve", "selector": {"matchLabels": {"team": "x"}}}));
+    scene.budget("bob", &json!({"limit": {"dollars": 0}, "user": "bob"}));
+    scene.job_of(1, "tasks", "eve", &json!({"team": "x"}));
+    scene.job_of(2, "tasks", "eve", &json!({"team": "y"}));
+    scene.job_of(3, "tasks", "me", &json!({"team": "x"}));
+    scene.job_of(4, "tasks", "bob", &json!({}));
+    scene.run();
+    let states = [1, 2, 3, 4].map(|id| scene.state(id));
+    assert_eq!(states, [State::Pending, State::Starting, State::Starting, State::Pending]);
+    assert!(scene.message(1).contains("budget both") && scene.message(4).contains("budget bob"));
+    // a job that gets the label is counted from then on, and one that loses it goes on
+    scene.model.change(&managed_job_gvk(), &key("job-1"), |one| one["metadata"]["labels"]["team"] = "z".into());
+    scene.model.change(&managed_job_gvk(), &key("job-2"), |one| one["metadata"]["labels"]["team"] = "x".into());
+    scene.run();
+    assert_eq!((scene.state(1), scene.state(2)), (State::Starting, State::FailedNoResource));
+}
+
+#[test]
+fn jobs_that_run_already_count_for_a_new_budget() {
+    let mut scene = Scene::new();
+    scene.job(1);
+    scene.run();
+    let before = scene.model.all("Machine")[0].clone();
+    assert_eq!((object::annotation(&before, keys::BUDGETS), scene.state(1)), (None, State::Starting));
+    scene.budget("late", &json!({"limit": {"machineHours": 1}, "reserveMinutes": 0}));
+    scene.run();
+    let machine = scene.model.all("Machine")[0].clone();
+    assert_eq!(object::annotation(&machine, keys::BUDGETS), Some("late"));
+    scene.model.pass(3601);
+    scene.run();
+    assert_eq!(scene.state(1), State::FailedNoResource);
+    // a budget that is deleted holds no machine
+    scene.job(2);
+    scene.limit("late", &json!({"machineHours": 2}));
+    scene.run();
+    let target = Target { gvk: budget_gvk(), key: key("late") };
+    scene.model.delete(&target, Propagation::Background, None);
+    scene.cancel(2);
+    scene.run();
+    assert!(scene.model.all("Machine").is_empty());
+}
+
+#[test]
+fn a_budget_bounds_attempts_after_a_recovery() {
+    let mut scene = Scene::new();
+    scene.budget("team", &json!({"limit": {"machineHours": 0.3}}));
+    scene.job(1);
+    scene.run();
+    scene.model.pass(600);
+    // somebody removes its cluster
+    let target = Target { gvk: cluster_gvk(), key: key("train-1-0-1") };
+    scene.model.delete(&target, Propagation::Background, None);
+    scene.run();
+    assert_eq!((scene.state(1), scene.read(1).status.tasks[0].attempt), (State::Recovering, 1));
+    assert!(scene.message(1).starts_with(WAITS), "{}", scene.message(1));
+    assert_eq!(scene.status("team").settled.machine_hours, 600.0 / 3600.0);
+    scene.limit("team", &json!({"machineHours": 0.4}));
+    scene.run();
+    assert_eq!((scene.state(1), scene.read(1).status.tasks[0].attempt), (State::Recovering, 2));
+    assert!(scene.model.one("Launch", "job-1-0-2").is_some());
+}
+
+#[test]
+fn the_next_period_begins_with_nothing_spent() {
+    let mut scene = Scene::new();
+    scene.budget("daily", &json!({"limit": {"dollars": 12}, "period": "Day"}));
+    scene.job(1);
+    scene.run();
+    scene.model.pass(2 * 3600 + 1);
+    scene.run();
+    scene.job(2);
+    scene.run();
+    assert_eq!((scene.state(1), scene.state(2)), (State::FailedNoResource, State::Pending));
+    assert!(scene.message(2).ends_with("or wait until 2026-01-02T00:00:00Z"), "{}", scene.message(2));
+    scene.model.pass(22 * 3600);
+    scene.run();
+    assert_eq!(scene.state(2), State::Starting);
+    assert_eq!(scene.status("daily").period_start, "2026-01-02T00:00:00Z");
+}
+
+#[test]
+fn jobs_without_a_budget_cost_no_write() {
+    let writes = |is_elsewhere: bool| {
+        let mut scene = Scene::new();
+        if is_elsewhere {
+            scene.model.put(json!({
+                "apiVersion": API_VERSION, "kind": "Budget", "metadata": {"name": "other", "namespace": "other"},
+                "spec": {"limit": {"dollars": 0}},
+            }));
+            scene.run();
+            scene.model.writes.clear();
+        }
+        for id in 1..4 {
+            scene.job(id);
+        }
+        scene.run();
+        scene.cancel(2);
+        scene.model.pass(100);
+        scene.run();
+        scene.model.writes.clone()
+    };
+    assert_eq!(writes(true), writes(false));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn kills_between_writes_lose_and_double_nothing(
+        kills in prop::collection::vec(prop::option::weighted(0.4, 0_usize..6), 0..60),
+        pauses in prop::collection::vec(1_i64..900, 6),
+    ) {
+        let mut scene = Scene::new();
+        scene.budget("team", &json!({"limit": {"machineHours": 100, "dollars": 1000}}));
+        let mut kills = kills.into_iter();
+        let mut dies = |count: usize| kills.next().flatten().map(|done| done.min(count));
+        let mut exact = 0;
+        for (id, pause) in (1..).zip(&pauses) {
+            scene.job(id);
+            scene.run_with(&mut dies);
+            scene.run();
+            let there = i64::try_from(scene.model.all("Machine").len()).unwrap();
+            scene.model.pass(*pause);
+            exact += there * pause;
+            // every second one ends
+            if id % 2 == 0 {
+                scene.cancel(id);
+            }
+            scene.run_with(&mut dies);
+            scene.run();
+        }
+        for id in (1..7).filter(|id| id % 2 == 1) {
+            scene.cancel(id);
+        }
+        scene.run_with(&mut dies);
+        scene.run();
+        prop_assert!(scene.model.all("Machine").is_empty());
+        #[expect(clippy::cast_precision_loss, reason = "seconds")]
+        let hours = exact as f64 / 3600.0;
+        let settled = scene.status("team").settled;
+        prop_assert!(close(settled.machine_hours, hours), "{} of {hours}", settled.machine_hours);
+        prop_assert!(close(settled.dollars, 6.0 * hours) && close(settled.gpu_hours, 8.0 * hours));
+    }
+}
