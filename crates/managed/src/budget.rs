@@ -23,7 +23,7 @@ mod job;
 mod machine;
 mod text;
 
-pub use account::{Account, Line, accrue, crossing, period_end, period_start};
+pub use account::{Account, CountedMachine, accrue, crossing, period_end, period_start};
 pub(crate) use book::Book;
 pub(crate) use job::waits;
 pub use text::WAITS;
@@ -107,7 +107,7 @@ pub fn hours(from: Timestamp, to: Timestamp) -> f64 {
 
 /// The time for which a machine counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
+pub struct MachineTime {
     pub from: Timestamp,
     /// `None`: it has not ended.
     pub to: Option<Timestamp>,
@@ -115,8 +115,12 @@ pub struct Interval {
 }
 
 /// What machines spent between two moments.
-pub fn spend<'a>(machines: impl IntoIterator<Item = &'a Interval>, since: Timestamp, until: Timestamp) -> BudgetAmount {
-    let one = |machine: &Interval| {
+pub fn spend<'a>(
+    machines: impl IntoIterator<Item = &'a MachineTime>,
+    since: Timestamp,
+    until: Timestamp,
+) -> BudgetAmount {
+    let one = |machine: &MachineTime| {
         let to = machine.to.unwrap_or(until).min(until);
         times(machine.rate, hours(machine.from.max(since), to))
     };

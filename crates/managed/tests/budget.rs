@@ -6,7 +6,9 @@ use api::sky::{
     budget_gvk, cluster_gvk, keys, machine_gvk, managed_job_gvk,
 };
 use jiff::Timestamp;
-use managed::budget::{Interval, Line, UNITS, WAITS, accrue, crossing, exceeded_unit, period_end, period_start, spend};
+use managed::budget::{
+    CountedMachine, MachineTime, UNITS, WAITS, accrue, crossing, exceeded_unit, period_end, period_start, spend,
+};
 use managed::cluster::ClusterController;
 use managed::job::ManagedJobController;
 use managed::job_turns::JobTurns;
@@ -41,14 +43,14 @@ fn rate((_, _, price, gpus): &Made) -> JobRate {
 }
 
 /// The machines whose objects exist at this moment. One that is gone stays until it is settled.
-fn lines(machines: &[Made], status: &BudgetStatus, now: i64) -> Vec<Line> {
+fn lines(machines: &[Made], status: &BudgetStatus, now: i64) -> Vec<CountedMachine> {
     let all = machines.iter().enumerate().filter(|(_, (from, ..))| *from <= now);
     all.map(|(index, machine)| {
         let (from, lasts, ..) = *machine;
         let is_gone = from + lasts <= now;
         let to = is_gone.then(|| at(from + lasts));
-        let interval = Some(Interval { from: at(from), to, rate: rate(machine) });
-        Line { uid: index.to_string(), interval, is_gone }
+        let interval = Some(MachineTime { from: at(from), to, rate: rate(machine) });
+        CountedMachine { uid: index.to_string(), interval, is_gone }
     })
     .filter(|line| !line.is_gone || !status.settling.contains(&line.uid) || line.uid.len() % 2 == 0)
     .collect()
@@ -72,7 +74,7 @@ proptest! {
             let mut there = lines(&machines, &BudgetStatus::default(), now);
             there.retain(|line| !gone.contains(&line.uid));
             let account = accrue(&budget, &there, at(now));
-            let exact = machines.iter().map(|machine| Interval {
+            let exact = machines.iter().map(|machine| MachineTime {
                 from: at(machine.0), to: Some(at(machine.0 + machine.1)), rate: rate(machine),
             }).collect::<Vec<_>>();
             let exact = spend(&exact, at(0), at(now));
@@ -433,6 +435,40 @@ fn a_budget_is_for_the_jobs_that_it_names() {
     scene.model.change(&managed_job_gvk(), &key("job-2"), |one| one["metadata"]["labels"]["team"] = "x".into());
     scene.run();
     assert_eq!((scene.state(1), scene.state(2)), (State::Starting, State::FailedNoResource));
+}
+
+#[test]
+fn replicas_count_as_jobs_do() {
+    let mut scene = Scene::new();
+    scene.budget("web", &json!({"limit": {"dollars": 1.5}, "selector": {"matchLabels": {keys::FLEET: "web"}}}));
+    for id in [1, 2] {
+        scene.job_of(id, "tasks", "me", &json!({keys::FLEET: "web", keys::FLEET_KIND: "service"}));
+        scene.model.change(&managed_job_gvk(), &key(&format!("job-{id}")), |one| {
+            one["spec"]["replica"] = json!({"name": "web", "version": 1, "holds": true});
+        });
+    }
+    scene.run();
+    assert_eq!((scene.state(1), scene.state(2)), (State::Starting, State::Pending));
+    scene.model.pass(901);
+    scene.run();
+    assert_eq!((scene.state(1), scene.state(2)), (State::FailedNoResource, State::Pending));
+}
+
+#[test]
+fn many_jobs_get_their_reasons_in_parts() {
+    let mut scene = Scene::new();
+    scene.budget("none", &json!({"limit": {"dollars": 0}}));
+    for id in 1..=2_000 {
+        scene.job(id);
+    }
+    let target = Target { gvk: managed_job_gvk(), key: Key::default() };
+    let decision = scene.look().unwrap();
+    assert_eq!(decision.next, reconcile::Next::After(jiff::SignedDuration::from_secs(1)), "reasons come in parts");
+    let told = decision.writes.iter().filter(|write| format!("{write:?}").contains(WAITS)).count();
+    assert_eq!(told, 64);
+    scene.model.execute(&target, &decision);
+    let more = scene.look().unwrap();
+    assert!(more.writes.iter().filter(|write| format!("{write:?}").contains(WAITS)).count() == 64);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a budget has spent, by its status and its machines.
 
-use super::{Interval, UNITS, exceeded_unit, highest, plus, spend};
+use super::{MachineTime, UNITS, exceeded_unit, highest, plus, spend};
 use api::sky::{Budget, BudgetPeriod, BudgetSpec, BudgetStatus, JobRate};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 
 /// A machine that a budget counts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct CountedMachine {
     pub uid: String,
     /// When it counts; `None`: its provider has not shown it.
-    pub interval: Option<Interval>,
+    pub interval: Option<MachineTime>,
     /// Whether nothing of it is left, so that it can be settled.
     pub is_gone: bool,
 }
@@ -57,7 +57,7 @@ fn time(text: &str) -> Option<Timestamp> {
 }
 
 /// The sums of a budget at this moment. `machines`: all that name it.
-pub fn accrue(budget: &Budget, machines: &[Line], now: Timestamp) -> Account {
+pub fn accrue(budget: &Budget, machines: &[CountedMachine], now: Timestamp) -> Account {
     let created = budget.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |at| at.0);
     let mut status = budget.status.clone();
     let begins = period_start(budget.spec.period, now).unwrap_or(created).max(created);
@@ -70,18 +70,18 @@ pub fn accrue(budget: &Budget, machines: &[Line], now: Timestamp) -> Account {
         status.accrued_at = begins.to_string();
     }
     let mut since = time(&status.counted_from).unwrap_or(begins);
-    let counts = |line: &&Line| !budget.status.settling.contains(&line.uid);
-    let interval = |line: &Line| line.interval;
+    let counts = |line: &&CountedMachine| !budget.status.settling.contains(&line.uid);
+    let interval = |line: &CountedMachine| line.interval;
     let open = || machines.iter().filter(counts);
     if let Some(last) = time(&status.accrued_at).filter(|last| *last > now.max(begins)) {
-        let until_then: Vec<Interval> = open().filter_map(interval).collect();
+        let until_then: Vec<MachineTime> = open().filter_map(interval).collect();
         status.settled = highest(plus(status.settled, spend(&until_then, since, last)), status.spent);
         since = now;
         status.counted_from = since.to_string();
     }
-    let gone: Vec<Interval> = open().filter(|line| line.is_gone).filter_map(interval).collect();
+    let gone: Vec<MachineTime> = open().filter(|line| line.is_gone).filter_map(interval).collect();
     status.settled = plus(status.settled, spend(&gone, since, now));
-    let here: Vec<Interval> = open().filter(|line| !line.is_gone).filter_map(interval).collect();
+    let here: Vec<MachineTime> = open().filter(|line| !line.is_gone).filter_map(interval).collect();
     status.spent = highest(status.spent, plus(status.settled, spend(&here, since, now)));
     status.accrued_at = now.to_string();
     status.settling.retain(|uid| machines.iter().any(|line| line.uid == *uid));

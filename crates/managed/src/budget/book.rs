@@ -4,7 +4,9 @@
 
 use super::job::{self, Job, Rates};
 use super::machine::{Counted, Found};
-use super::{Account, Line, accrue, crossing, exceeded_unit, full_unit, in_namespace, period_end, plus, text, times};
+use super::{
+    Account, CountedMachine, accrue, crossing, exceeded_unit, full_unit, in_namespace, period_end, plus, text, times,
+};
 use api::object::{self, Key, Target};
 use api::sky::{
     Budget, BudgetAction, BudgetAmount, BudgetJob, BudgetStatus, JobRate, ManagedJob, budget_gvk, cluster_gvk, keys,
@@ -216,7 +218,7 @@ impl Book {
         if self.budgets.is_empty() {
             return;
         }
-        let mut lines: BTreeMap<Key, Vec<Line>> = BTreeMap::new();
+        let mut lines: BTreeMap<Key, Vec<CountedMachine>> = BTreeMap::new();
         for (key, machine) in &self.machines {
             for name in names(machine, &self.jobs) {
                 lines.entry(Key::new(&key.namespace, name)).or_default().push(machine.line());
@@ -227,7 +229,7 @@ impl Book {
             let lines = lines.remove(key).unwrap_or_default();
             self.sheets.insert(key.clone(), Sheet { account: accrue(budget, &lines, now), ..Sheet::default() });
         }
-        for (key, job) in &self.jobs {
+        for (key, job) in self.jobs.iter().filter(|(_, job)| job.is_launched()) {
             let rate = job.rate().unwrap_or_default();
             for name in job.budgets.iter().map(|name| Key::new(&key.namespace, name)) {
                 let (Some(budget), Some(sheet)) = (self.budgets.get(&name), self.sheets.get_mut(&name)) else {

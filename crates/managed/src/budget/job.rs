@@ -66,6 +66,11 @@ impl Job {
         Some(rate)
     }
 
+    /// Whether budgets may reserve something for it.
+    pub fn is_launched(&self) -> bool {
+        self.has_turn || self.began.is_some()
+    }
+
     /// Hours that a budget still reserves for it.
     pub fn reserved_hours(&self, spec: &BudgetSpec, now: Timestamp) -> f64 {
         let all = super::reserve_hours(spec);
@@ -84,14 +89,14 @@ impl Job {
 
     /// Says what its task waits for, unless it says so already.
     pub fn told(&self, key: &Key, why: &str) -> Option<Write> {
+        if self.tasks.get(self.task).is_some_and(|task| task.message == why) {
+            return None;
+        }
         let mut tasks = self.tasks.clone();
         if tasks.is_empty() {
             tasks.push(ManagedTask::default());
         }
         let task = tasks.get_mut(self.task)?;
-        if task.message == why {
-            return None;
-        }
         why.clone_into(&mut task.message);
         let target = Target { gvk: managed_job_gvk(), key: key.clone() };
         let body = json!({"metadata": {"resourceVersion": self.version}, "status": {"tasks": tasks}});

@@ -1,6 +1,6 @@
 //! Machines that budgets count.
 
-use super::{Interval, account};
+use super::{MachineTime, account};
 use api::object::{self, Key, Target};
 use api::sky::{JobRate, Machine, MachinePhase, cluster_gvk, keys, machine_gvk};
 use jiff::Timestamp;
@@ -89,9 +89,13 @@ impl Counted {
         self.is_shown && self.to.is_none() && !self.is_gone()
     }
 
-    pub fn line(&self) -> account::Line {
-        let interval = Interval { from: self.from, to: self.to, rate: self.rate };
-        account::Line { uid: self.uid.clone(), interval: self.is_shown.then_some(interval), is_gone: self.is_gone() }
+    pub fn line(&self) -> account::CountedMachine {
+        let interval = MachineTime { from: self.from, to: self.to, rate: self.rate };
+        account::CountedMachine {
+            uid: self.uid.clone(),
+            interval: self.is_shown.then_some(interval),
+            is_gone: self.is_gone(),
+        }
     }
 
     fn patch(&self, key: &Key, mut metadata: Value) -> Write {

@@ -102,6 +102,9 @@ impl Observed {
                     FleetKind::Pool => stands(State::Ready, ""),
                 }
             }
+            ManagedState::Cancelling if !own.job.spec.halted.is_empty() => {
+                stands(State::Preempted, own.job.spec.halted.as_str())
+            }
             ManagedState::Cancelling => stands(State::Preempted, "its job was cancelled"),
             state => starting(own, state),
         };

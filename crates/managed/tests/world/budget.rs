@@ -7,6 +7,8 @@ use serde_json::json;
 
 /// Seconds of spend by which a budget may be passed.
 const PASSED: i64 = 60;
+/// Seconds after which the user raises the limit.
+const RAISED: i64 = 3600;
 
 fn key() -> api::object::Key {
     api::object::Key::new("default", "all")
@@ -15,7 +17,7 @@ fn key() -> api::object::Key {
 impl Sim {
     /// A limit on the machine-hours of all jobs together.
     pub fn limited(mut self, hours: f64, reserve_minutes: u32) -> Self {
-        self.limit = Some(hours);
+        (self.limit, self.has_budget) = (Some(hours), true);
         self.model.put(json!({
             "apiVersion": API_VERSION, "kind": "Budget", "metadata": {"name": "all", "namespace": "default"},
             "spec": {"limit": {"machineHours": hours}, "reserveMinutes": reserve_minutes},
@@ -32,7 +34,7 @@ impl Sim {
 
     /// What changes of budgets and machines wake.
     pub fn note_spend(&mut self) {
-        if self.model.get(&budget_gvk(), &key()).is_none() {
+        if !self.has_budget {
             return;
         }
         let watches = self.turns.watches();
@@ -72,6 +74,9 @@ impl Sim {
         if now > later(since, PASSED) && !self.cloud.machines.is_empty() {
             let (hours, left) = (self.hours(), self.left());
             return Err(format!("the limit of {limit} hours was reached at {crossed}, and {hours} are spent: {left}"));
+        }
+        if now > later(since, RAISED) {
+            self.raise();
         }
         Ok(())
     }

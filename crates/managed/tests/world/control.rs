@@ -44,7 +44,13 @@ impl Sim {
         self.planted(target, &mut decision);
         self.model.execute(target, &decision);
         if let Next::After(pause) = decision.next {
-            self.timers.insert(api::time::later(self.model.now, pause.max(jiff::SignedDuration::from_millis(1))));
+            let at = api::time::later(self.model.now, pause.max(jiff::SignedDuration::from_millis(1)));
+            // that of a budget comes each minute, so a new one replaces it
+            if target.key.name.is_empty() && self.has_budget {
+                self.turns_due = Some(at);
+                return;
+            }
+            self.timers.insert(at);
         }
     }
 

@@ -95,6 +95,9 @@ pub struct Sim {
     pub start: Timestamp,
     /// Hours that the machines of all jobs may run together, if there is a budget; it is raised once things no longer go wrong.
     pub limit: Option<f64>,
+    pub has_budget: bool,
+    /// When turns are looked at again, if there is a budget.
+    pub turns_due: Option<Timestamp>,
     /// When they had run for so long.
     pub crossed: Option<Timestamp>,
     /// The machines at the latest look at budgets.
@@ -139,6 +142,8 @@ impl Sim {
             dark_until: Timestamp::MIN,
             start,
             limit: None,
+            has_budget: false,
+            turns_due: None,
             crossed: None,
             seen: BTreeMap::new(),
         };
@@ -216,7 +221,8 @@ impl Sim {
         let now = self.model.now;
         self.timers = self.timers.split_off(&later(now, 0));
         self.timers.remove(&now);
-        let timer = self.timers.first().copied();
+        let due = self.turns_due.filter(|at| *at > now);
+        let timer = self.timers.first().copied().into_iter().chain(due).min();
         let runs = self.runs.iter().filter(|run| !run.is_over).flat_map(|run| {
             let done = later(run.began, self.jobs[&run.job].work - run.from);
             let fails = self.fails(run).map(|(at, _)| at);
