@@ -169,7 +169,6 @@ def test_wrong_input_is_named(jobs: Jobs) -> None:
     assert "Replica 9 of service 'web' does not exist. It has 1, 2." in jobs.sky("serve", "logs", "web", "9", code=1)
     jobs.sky("serve", "down", "-y", "--replica-id", "1", "web")
     wait_for("another replica", lambda: re.search(r"^web +3 +1 .* READY", status(jobs), re.M), WAIT)
-    assert "pools come later" in jobs.sky("jobs", "pool", "status", code=1)
 
 
 def test_secrets_of_a_service_are_in_a_secret_alone(jobs: Jobs) -> None:

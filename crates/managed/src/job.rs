@@ -162,6 +162,10 @@ impl Observed {
             return self.clean_up(now);
         }
         let file = match &self.file {
+            Some(Ok(file)) if file.tasks.is_empty() => {
+                let why = format!("ConfigMap {} holds no task; submit the job again", self.job.spec.submission);
+                return self.cannot(&why, now);
+            }
             Some(Ok(file)) => file,
             Some(Err(why)) => return self.cannot(why, now),
             None if now < api::time::later_secs(self.created(), LATE_SECS) => {

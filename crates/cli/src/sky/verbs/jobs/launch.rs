@@ -49,7 +49,8 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     let asked = tasks.clone();
     let sky = clusters::connect().await?;
     let what = if count > 1 { "managed jobs" } else { "managed job" };
-    let mut all_places = Vec::new();
+    // jobs in a pool make no machines
+    let mut all_places = vec![Vec::new(); tasks.len()];
     let pool = match call.value("pool") {
         Some(pool) => {
             check_for_pool(&asked)?;
