@@ -206,7 +206,7 @@ def test_many_are_submitted_at_once(jobs: Jobs) -> None:
     (("--job-recovery", "SOMEDAY", "true"), 1, "ValueError: Jobs recovery strategy 'SOMEDAY' is not a valid jobs recovery strategy"),
     (("--priority", "2000", "true"), 1, "Priority must be between -1000 and 1000. Found: 2000"),
     (("--num-jobs", "0", "true"), 2, "--num-jobs"),
-    (("-p", "pool", "true"), 1, "`trainyard sky jobs launch --pool` is not there"),
+    (("-p", "pool", "true"), 1, "Pool 'pool' does not exist"),
     (("--gpus", "H100:64", "--infra", "local", "true"), 1, "sky.exceptions.ResourcesUnavailableError"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_at_once(jobs: Jobs, words: tuple[str, ...], code: int, says: str) -> None:
