@@ -268,7 +268,7 @@ impl<'a> Kept<'a> {
 
     /// Creates the JobSet under the next free number.
     async fn create(&self, launch: &Launch, job: &Job<'_>, jobs: &[Submitted]) -> Result<u32, Trouble> {
-        // jobs share the worker of a pool: there a number is nobody's, and the launch's uid in a label tells its job
+        // several jobs share a pool's worker, so the number may belong to another one; the label with the launch's uid identifies the job
         if let Some(managed) = launch.spec.managed.as_ref().filter(|_| !launch.spec.on_existing)
             && let Some(id) = self.create_attempt(job, managed.attempt).await?
         {

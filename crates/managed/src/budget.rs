@@ -77,22 +77,23 @@ pub const UNITS: [Unit; 3] = [
     },
 ];
 
+/// Two amounts, put together in each unit.
+fn both(a: BudgetAmount, b: BudgetAmount, together: fn(f64, f64) -> f64) -> BudgetAmount {
+    BudgetAmount {
+        dollars: together(a.dollars, b.dollars),
+        gpu_hours: together(a.gpu_hours, b.gpu_hours),
+        machine_hours: together(a.machine_hours, b.machine_hours),
+    }
+}
+
 /// The sum of two amounts.
 pub fn plus(a: BudgetAmount, b: BudgetAmount) -> BudgetAmount {
-    BudgetAmount {
-        dollars: a.dollars + b.dollars,
-        gpu_hours: a.gpu_hours + b.gpu_hours,
-        machine_hours: a.machine_hours + b.machine_hours,
-    }
+    both(a, b, |a, b| a + b)
 }
 
 /// The higher of two amounts, in each unit.
 pub fn highest(a: BudgetAmount, b: BudgetAmount) -> BudgetAmount {
-    BudgetAmount {
-        dollars: a.dollars.max(b.dollars),
-        gpu_hours: a.gpu_hours.max(b.gpu_hours),
-        machine_hours: a.machine_hours.max(b.machine_hours),
-    }
+    both(a, b, f64::max)
 }
 
 /// What so many hours at a rate amount to.

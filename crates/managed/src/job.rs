@@ -10,6 +10,7 @@ mod pooled;
 pub mod submitted;
 
 pub use observed::Observed;
+pub use pooled::waits_for_worker;
 
 use crate::evidence::Ruling;
 use crate::transitions::job_state;
@@ -284,8 +285,7 @@ impl Observed {
         if let Some(turn) = self.without_pool(task, index, now) {
             return turn;
         }
-        let is_open = task.attempts.last().is_some_and(|attempt| attempt.ended_at.is_empty());
-        match is_open {
+        match task.open_attempt().is_some() {
             false => self.begin(asked, task, index, now),
             true => match self.judged(task, index, now) {
                 Ruling::GoesOn { state, message } => self.goes_on(file, asked, task, index, (state, message), now),

@@ -5,32 +5,20 @@
 //! room.
 
 use crate::budget::{self, Book};
+use crate::looks::{Looks, Rank, rank};
 use api::object::{Key, Target};
 use api::sky::{ManagedJob, ManagedState, managed_job_gvk};
 use jiff::Timestamp;
-use reconcile::wakes::Notes;
-use reconcile::{Decision, Next, Op, PatchBody, Primary, Reconciler, Wakes, Watch, World, Write};
+use reconcile::{Decision, Next, Op, PatchBody, Primary, Reconciler, Watch, World, Write};
 use serde_json::{Value, json};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::DerefMut;
-use std::sync::Arc;
-#[expect(clippy::disallowed_types, reason = "a look goes on from the last one")]
-use std::sync::{Mutex, PoisonError};
 
 /// Jobs that are launched at the same time.
 pub const LAUNCHES_MAX: usize = 64;
 
-/// Its order among those that wait: priority, number, then whatever tells them apart.
-type Rank = (Reverse<i32>, u32, Key);
-
 /// The reconciler. Its copies share what they know.
 #[derive(Clone, Default)]
-pub struct JobTurns {
-    notes: Arc<Notes>,
-    #[expect(clippy::disallowed_types, reason = "a look goes on from the last one")]
-    memory: Arc<Mutex<Memory>>,
-}
+pub struct JobTurns(Looks<Memory>);
 
 /// The jobs that wait for a turn or are being launched.
 #[derive(Default)]
@@ -74,34 +62,23 @@ fn standing(key: &Key, job: &ManagedJob, is_covered: bool) -> Option<Standing> {
     {
         return None;
     }
-    let made: u32 = status.tasks.iter().map(|task| task.attempt).sum();
-    let current = status.tasks.iter().find(|task| task.state != ManagedState::Succeeded);
+    let made = status.made();
+    let current = status.current().and_then(|index| status.tasks.get(index));
     let state = current.map_or(ManagedState::Pending, |task| task.state);
-    let is_open = current.and_then(|task| task.attempts.last()).is_some_and(|attempt| attempt.ended_at.is_empty());
+    let is_open = current.is_some_and(|task| task.open_attempt().is_some());
     let waits = state == ManagedState::Recovering && !is_open && (is_covered || current.is_some_and(budget::waits));
     match state {
         ManagedState::Pending if status.turn > made => Some(Standing::Launches),
         ManagedState::Recovering if waits && status.turn > made => Some(Standing::Launches),
         ManagedState::Pending | ManagedState::Recovering if waits || state == ManagedState::Pending => {
             Some(Standing::Waits {
-                rank: (Reverse(job.spec.priority), job.spec.id, key.clone()),
+                rank: rank(key, job),
                 turn: made.saturating_add(1),
                 due: current.and_then(|task| task.not_before.parse().ok()).unwrap_or(Timestamp::MIN),
             })
         }
         ManagedState::Starting | ManagedState::Recovering => Some(Standing::Launches),
         _ => None,
-    }
-}
-
-impl JobTurns {
-    /// The key of all looks, which names no job.
-    fn key() -> Target {
-        Target { gvk: managed_job_gvk(), key: Key::default() }
-    }
-
-    fn memory(&self) -> impl DerefMut<Target = Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,18 +99,18 @@ impl Reconciler for JobTurns {
     }
 
     fn watches(&self) -> Vec<Watch> {
-        let jobs = Watch { gvk: managed_job_gvk(), wakes: Wakes::Noted(self.notes.clone(), vec![Self::key()]) };
-        [jobs].into_iter().chain(Book::watches(&self.notes, &Self::key())).collect()
+        let noted = |gvk| self.0.noted(gvk);
+        [noted(managed_job_gvk())].into_iter().chain(Book::watches(noted)).collect()
     }
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Changes> {
-        if *target != Self::key() {
+        if *target != Looks::<Memory>::key() {
             return None;
         }
-        let mut memory = self.memory();
+        let mut memory = self.0.memory();
         let memory = &mut *memory;
         let (noted, others): (Vec<Target>, Vec<Target>) =
-            self.notes.take().into_iter().partition(|target| target.gvk == managed_job_gvk());
+            self.0.changed().into_iter().partition(|target| target.gvk == managed_job_gvk());
         let mut all = Vec::new();
         if std::mem::replace(&mut memory.has_looked, true) {
             let noted = noted.into_iter().map(|target| target.key).chain(std::mem::take(&mut memory.assumed));
@@ -153,7 +130,7 @@ impl Reconciler for JobTurns {
     }
 
     fn decide(&self, observed: &Changes, now: Timestamp) -> Decision {
-        let mut memory = self.memory();
+        let mut memory = self.0.memory();
         for (key, job) in &observed.0 {
             memory.take_in(key, job.as_ref());
         }

@@ -19,6 +19,7 @@ pub mod job;
 pub mod job_turns;
 pub mod jobs;
 pub mod launch;
+mod looks;
 pub mod machine;
 pub mod names;
 pub mod pool_turns;

@@ -34,7 +34,7 @@ pub struct Budget {
 pub struct BudgetSpec {
     /// The limit in one unit or more. The budget is exceeded once one of them is reached.
     pub limit: BudgetLimit,
-    /// Only jobs of this user, as `spec.user` of the job has it. Default: jobs of all users.
+    /// Only jobs whose `spec.user` is this name. Default: jobs of all users.
     #[serde(default, skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "schema", schemars(length(max = 253)))]
     pub user: String,

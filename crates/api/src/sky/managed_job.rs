@@ -222,6 +222,18 @@ pub struct ManagedJobStatus {
     pub tasks: Vec<ManagedTask>,
 }
 
+impl ManagedJobStatus {
+    /// How many attempts its tasks have made together.
+    pub fn made(&self) -> u32 {
+        self.tasks.iter().map(|task| task.attempt).sum()
+    }
+
+    /// Number of the first task that has not succeeded; `None`: all have, or there are none yet.
+    pub fn current(&self) -> Option<usize> {
+        self.tasks.iter().position(|task| task.state != ManagedState::Succeeded)
+    }
+}
+
 /// What became of a task so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -276,6 +288,13 @@ pub struct ManagedTask {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub attempts: Vec<JobAttempt>,
+}
+
+impl ManagedTask {
+    /// Its latest attempt, if that has not ended.
+    pub fn open_attempt(&self) -> Option<&JobAttempt> {
+        self.attempts.last().filter(|attempt| attempt.ended_at.is_empty())
+    }
 }
 
 /// A launch of a task.

@@ -13,7 +13,6 @@ use api::sky::{
     machine_gvk, managed_job_gvk,
 };
 use jiff::{SignedDuration, Timestamp};
-use reconcile::wakes::Notes;
 use reconcile::{OnError, Op, PatchBody, Wakes, Watch, World, Write};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,9 +63,8 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    /// What has to be watched. Changes of budgets and machines are noted.
-    pub fn watches(notes: &Arc<Notes>, key: &Target) -> Vec<Watch> {
-        let noted = |gvk| Watch { gvk, wakes: Wakes::Noted(notes.clone(), vec![key.clone()]) };
+    /// What has to be watched. `noted`: the watch that notes the changes of a kind.
+    pub fn watches(noted: impl Fn(object::Gvk) -> Watch) -> Vec<Watch> {
         let read = |gvk| Watch { gvk, wakes: Wakes::Nothing };
         let maps = object::Gvk::new("", "v1", "ConfigMap");
         vec![noted(budget_gvk()), noted(machine_gvk()), read(cluster_gvk()), read(maps)]
@@ -81,7 +79,7 @@ impl Book {
         });
         let namespaces: BTreeSet<String> = self.budgets.keys().map(|key| key.namespace.clone()).collect();
         namespaces.iter().for_each(|namespace| self.read_machines(world, namespace));
-        // those of a budget that was deleted while nobody looked
+        // machines of a budget that was deleted while no control plane ran
         for machine in world.mentioning(&machine_gvk(), None, keys::BUDGET) {
             self.take_machine(world, Key::of(&machine));
         }
@@ -397,7 +395,7 @@ fn written(
         None => after.exceeded_at.clear(),
     }
     after.jobs = listed(&before.jobs, &sheet.waiting, stopped, now);
-    // what waits for nothing but a minute
+    // without the fields whose changes can wait for a minute
     let rest = |status: &BudgetStatus| BudgetStatus {
         spent: BudgetAmount::default(),
         reserved: BudgetAmount::default(),

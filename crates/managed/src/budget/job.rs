@@ -2,7 +2,7 @@
 
 use super::{hours, text};
 use api::object::{self, Key, Target};
-use api::sky::{BudgetSpec, JobFile, JobRate, ManagedJob, ManagedState, ManagedTask, managed_job_gvk};
+use api::sky::{BudgetSpec, JobFile, JobRate, ManagedJob, ManagedTask, managed_job_gvk};
 use jiff::Timestamp;
 use reconcile::{Op, PatchBody, World, Write};
 use serde_json::json;
@@ -39,10 +39,10 @@ impl Job {
         if status.state.has_ended() || job.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let made: u32 = status.tasks.iter().map(|task| task.attempt).sum();
-        let index = status.tasks.iter().position(|task| task.state != ManagedState::Succeeded).unwrap_or(0);
-        let latest = status.tasks.get(index).and_then(|task| task.attempts.last());
-        let open = latest.filter(|attempt| attempt.ended_at.is_empty());
+        let index = status.current().unwrap_or(0);
+        let task = status.tasks.get(index);
+        let latest = task.and_then(|task| task.attempts.last());
+        let open = task.and_then(ManagedTask::open_attempt);
         let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
         Some(Self {
             budgets,
@@ -51,8 +51,8 @@ impl Job {
             task: index,
             price: latest.map_or(0.0, |attempt| attempt.hourly_price),
             began: open.and_then(|attempt| attempt.began_at.parse().ok()),
-            has_turn: status.turn > made,
-            is_stopped: job.spec.cancel || !job.spec.halted.is_empty(),
+            has_turn: status.turn > status.made(),
+            is_stopped: job.is_ending(),
             version: job.metadata.resource_version.clone().unwrap_or_default(),
             tasks: if open.is_none() { status.tasks.clone() } else { Vec::new() },
         })

@@ -90,11 +90,14 @@ impl Observed {
     /// Counts replicas of the version before as those of the newest one, where nothing but the `service` section has changed.
     pub(super) fn carry_over(&self, status: &mut FleetStatus) {
         let [.., before, newest] = status.versions.as_slice() else { return };
-        let (Ok(old), Ok(new)) = (self.file(&before.submission), self.file(&newest.submission)) else { return };
         let (from, to) = (before.number, newest.number);
+        let goes_on = |one: &Replica| one.version == from && !one.state.has_ended();
+        if !status.replicas.iter().any(goes_on) {
+            return;
+        }
+        let (Ok(old), Ok(new)) = (self.file(&before.submission), self.file(&newest.submission)) else { return };
         if is_alike(old, new) {
-            let carried = |one: &&mut Replica| one.version == from && !one.is_ending && !one.state.has_ended();
-            status.replicas.iter_mut().filter(carried).for_each(|one| one.version = to);
+            status.replicas.iter_mut().filter(|one| goes_on(one)).for_each(|one| one.version = to);
         }
     }
 

@@ -84,17 +84,16 @@ impl Observed {
         if due > now {
             return Turn::of(task).after(due.duration_since(now));
         }
-        let made: u32 = self.job.status.tasks.iter().map(|task| task.attempt).sum();
         // in a pool each attempt needs a worker
         let needs_turn =
             task.state == State::Pending || self.pool.is_some() || !self.budgets.is_empty() || budget::waits(task);
-        if needs_turn && self.job.status.turn <= made {
+        if needs_turn && self.job.status.turn <= self.job.status.made() {
             if (self.pool.is_none() && task.state != State::Pending) || budget::waits(task) {
                 return Turn::of(task);
             }
             let message = match self.pool {
                 None => "it waits for its turn: other jobs are being launched".to_owned(),
-                Some(_) => format!("it waits for a free worker of pool {}", self.job.spec.pool),
+                Some(_) => super::waits_for_worker(&self.job.spec.pool),
             };
             return match task.message.is_empty() && task.attempt == 0 {
                 // most get their turn at once

@@ -112,6 +112,12 @@ impl Own {
         Some(Self { object, cluster, machines, jobs, sets, pods, silent })
     }
 
+    /// Ends its jobs that have not ended, in this state.
+    pub(super) fn ends(&self, state: Status, now: Timestamp) -> impl Iterator<Item = Write> {
+        let left = self.jobs.iter().filter(|job| !job.status.has_ended()).flat_map(stages);
+        left.map(move |set| Op::Update { object: crate::jobs::marked(set, state, now) }.into())
+    }
+
     /// The job of an attempt.
     fn job(&self, attempt: u32) -> Option<&Job> {
         let attempt = attempt.to_string();
@@ -179,9 +185,9 @@ impl Observed {
             let managed = launches.iter().filter_map(|launch: &Launch| launch.spec.managed.as_ref());
             managed.into_iter().any(|one| usize::try_from(one.task) == Ok(index) && one.attempt == attempt)
         };
-        let is_launching = job.status.tasks.iter().enumerate().any(|(index, task)| match task.attempts.last() {
-            Some(attempt) if attempt.ended_at.is_empty() => !has_launch(index, attempt.number),
-            _ => task.state == ManagedState::Recovering,
+        let is_launching = job.status.tasks.iter().enumerate().any(|(index, task)| match task.open_attempt() {
+            Some(attempt) => !has_launch(index, attempt.number),
+            None => task.state == ManagedState::Recovering,
         });
         let budgets = if is_launching { crate::budget::covering(world, &job) } else { Vec::new() };
         Some(Self { object, job, file, launches, clusters, pool, budgets })
@@ -240,7 +246,10 @@ impl Observed {
             asked_at: task.asked_at.parse().ok(),
             now,
         });
-        self.pool.as_ref().map_or_else(|| ruling.clone(), |pool| pool.ruling(task, ruling.clone()))
+        match &self.pool {
+            Some(pool) => pool.ruling(task, ruling),
+            None => ruling,
+        }
     }
 
     fn launches_of(&self, index: usize) -> impl Iterator<Item = &Launch> {
@@ -274,11 +283,7 @@ impl Observed {
 
     /// Ends what of an attempt is left on a cluster that is kept: its processes, and the machines that are lost. Empty once all is gone.
     pub(super) fn fence(&self, own: &Own, now: Timestamp) -> Vec<Write> {
-        let mut writes = Vec::new();
-        for set in own.jobs.iter().filter(|job| !job.status.has_ended()).flat_map(stages) {
-            let object = crate::jobs::marked(set, Status::FailedDriver, now);
-            writes.push(Write::from(Op::Update { object }));
-        }
+        let mut writes: Vec<Write> = own.ends(Status::FailedDriver, now).collect();
         let lost = own.machines.iter().filter(|machine| machine.status.phase == MachinePhase::Lost);
         for machine in lost.filter(|machine| machine.metadata.deletion_timestamp.is_none()) {
             let target = self.target(machine_gvk(), machine.metadata.name.as_deref());
@@ -314,10 +319,10 @@ impl Observed {
     pub(super) fn waits_for_output(&self, task: &ManagedTask, index: usize, now: Timestamp) -> Option<SignedDuration> {
         let ended: Timestamp = task.ended_at.parse().ok()?;
         let until = api::time::later_secs(ended, super::KEEP_SECS);
-        let is_kept = |set: &Arc<Value>| object::annotation(set, keys::OUTPUT_KEPT) == Some("true");
+        let is_kept = |set: &Value| object::annotation(set, keys::OUTPUT_KEPT) == Some("true");
         let of_clusters = self.clusters_of(index).filter(|own| !object::is_terminating(&own.object));
-        let mut sets = of_clusters.flat_map(|own| &own.sets).chain(self.pool.iter().flat_map(|pool| pool.sets(index)));
-        let all = sets.all(is_kept);
+        let of_clusters = of_clusters.flat_map(|own| &own.sets).map(|set| &**set);
+        let all = of_clusters.chain(self.pool.iter().flat_map(|pool| pool.sets(index))).all(is_kept);
         (!all && now < until).then(|| until.duration_since(now))
     }
 

@@ -1,7 +1,7 @@
 //! A job in a pool: its attempts run on workers of the pool, whose clusters belong to the workers' own jobs.
 //!
-//! [`crate::pool_turns`] says which worker an attempt gets. Of an attempt that has ended nothing is left to remove but its Launch and its
-//! JobSets; before the next one begins, its processes have ended, or the provider has confirmed that their machines are gone.
+//! [`crate::pool_turns`] gives an attempt its worker. After an attempt only its Launch and its JobSets are removed; the worker stays. The next
+//! attempt begins once the processes of the last one have ended, or the provider has confirmed that their machines are gone.
 
 use super::attempt::close;
 use super::observed::{Observed, Own, Whose};
@@ -10,7 +10,7 @@ use crate::backoff;
 use crate::cluster::delete;
 use crate::evidence::Ruling;
 use crate::fleet::{FleetKind, submitted::job_name};
-use crate::jobs::{Status, is_active, marked, stages};
+use crate::jobs::{Status, is_active, stages};
 use crate::names::object_name;
 use api::object::{self, Key, Target};
 use api::sky::{
@@ -18,7 +18,7 @@ use api::sky::{
     pool_gvk,
 };
 use jiff::{SignedDuration, Timestamp};
-use reconcile::{Op, Propagation, World, Write};
+use reconcile::{Propagation, World, Write};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -36,7 +36,6 @@ enum Presence {
 
 /// What a job needs to know of its pool.
 pub(super) struct Pooled {
-    name: String,
     presence: Presence,
     /// The first task that has not succeeded.
     current: usize,
@@ -52,33 +51,29 @@ fn end_of(world: &dyn World, namespace: &str, pool: &str, worker: u32) -> Option
     let Some(job) = world.get(&managed_job_gvk(), &key) else {
         return Some((Ground::Asked, format!("worker {worker} of pool {pool} was terminated")));
     };
-    let attempt = job["status"]["tasks"][0]["attempts"].as_array().and_then(|all| all.last());
-    let ground = attempt.and_then(|attempt| serde_json::from_value(attempt["ground"].clone()).ok());
-    match (attempt, ground.unwrap_or_default()) {
-        (_, Ground::None) if job["spec"]["cancel"] == true => {
-            Some((Ground::Asked, format!("worker {worker} of pool {pool} is being terminated")))
-        }
-        (None, _) | (_, Ground::None) => None,
-        (Some(attempt), ground) => {
-            let why = object::text(attempt, "evidence");
-            Some((ground, format!("worker {worker} of pool {pool} has ended: {why}")))
-        }
+    let attempt = job["status"]["tasks"][0]["attempts"].as_array().and_then(|all| all.last()).unwrap_or(&Value::Null);
+    let ground: Ground = serde_json::from_value(attempt["ground"].clone()).unwrap_or_default();
+    if ground != Ground::None {
+        let why = object::text(attempt, "evidence");
+        return Some((ground, format!("worker {worker} of pool {pool} has ended: {why}")));
     }
+    let is_cancelled = job["spec"]["cancel"] == true;
+    is_cancelled.then(|| (Ground::Asked, format!("worker {worker} of pool {pool} is being terminated")))
 }
 
 impl Pooled {
     pub(super) fn look(world: &dyn World, target: &Target, job: &ManagedJob) -> Self {
-        let (namespace, name) = (&target.key.namespace, job.spec.pool.clone());
-        let presence = match world.head(&pool_gvk(), &Key::new(namespace, &name)) {
+        let (namespace, name) = (&target.key.namespace, &job.spec.pool);
+        let presence = match world.head(&pool_gvk(), &Key::new(namespace, name)) {
             None => Presence::Gone,
             Some(pool) if object::is_terminating(&pool) => Presence::Ending,
             Some(_) => Presence::There,
         };
         let tasks = &job.status.tasks;
-        let current = tasks.iter().position(|task| task.state != State::Succeeded).unwrap_or(tasks.len());
-        let is_open = |task: &ManagedTask| task.attempts.last().is_none_or(|attempt| attempt.ended_at.is_empty());
+        let current = job.status.current().unwrap_or(tasks.len());
+        let is_closed = |task: &ManagedTask| !task.attempts.is_empty() && task.open_attempt().is_none();
         let is_fencing = |task: &ManagedTask| {
-            !task.state.has_ended() && (presence != Presence::There || job.spec.cancel || !is_open(task))
+            !task.state.has_ended() && (presence != Presence::There || job.is_ending() || is_closed(task))
         };
         let mut workers = Vec::new();
         for (index, task) in tasks.iter().enumerate().filter(|(_, task)| !task.cluster.is_empty()) {
@@ -89,9 +84,9 @@ impl Pooled {
             );
         }
         let end = (job.status.worker > 0 && !job.status.state.has_ended())
-            .then(|| end_of(world, namespace, &name, job.status.worker))
+            .then(|| end_of(world, namespace, name, job.status.worker))
             .flatten();
-        Self { name, presence, current, workers, end }
+        Self { presence, current, workers, end }
     }
 
     fn of(&self, index: usize) -> impl Iterator<Item = &Own> {
@@ -104,14 +99,9 @@ impl Pooled {
     }
 
     /// JobSets of a task on workers that are not being removed.
-    pub(super) fn sets(&self, index: usize) -> impl Iterator<Item = &Arc<Value>> {
-        let its = move |own: &Own| -> Vec<String> {
-            own.jobs.iter().flat_map(stages).map(|set| object::uid(set).to_owned()).collect()
-        };
-        self.of(index).filter(|own| !object::is_terminating(&own.object)).flat_map(move |own| {
-            let its = its(own);
-            own.sets.iter().filter(move |set| its.iter().any(|uid| uid == object::uid(set)))
-        })
+    pub(super) fn sets(&self, index: usize) -> impl Iterator<Item = &Value> {
+        let there = self.of(index).filter(|own| !object::is_terminating(&own.object));
+        there.flat_map(|own| own.jobs.iter().flat_map(stages))
     }
 
     /// Deletions of the JobSets of a task that has ended.
@@ -140,7 +130,12 @@ impl Pooled {
     }
 }
 
-/// The next attempt may be on any worker, and soon.
+/// What a job in a pool waits for before an attempt.
+pub fn waits_for_worker(pool: &str) -> String {
+    format!("it waits for a free worker of pool {pool}")
+}
+
+/// Lets the next attempt be on any worker, and begin soon.
 pub(super) fn again(mut turn: Turn, now: Timestamp) -> Turn {
     let task = &mut turn.task;
     task.is_kept = false;
@@ -155,15 +150,12 @@ pub(super) fn again(mut turn: Turn, now: Timestamp) -> Turn {
 }
 
 impl Observed {
-    /// Ends what of the latest attempt of a task is left, and says whether nothing is.
+    /// Ends what is left of the latest attempt of a task. `true`: nothing is left.
     pub(super) fn ended_attempt(&self, index: usize, now: Timestamp) -> (Vec<Write>, bool) {
         let mut writes = self.removals(index, None);
         let mut is_gone = !self.has_any(index);
         for own in self.pool.iter().flat_map(|pool| pool.of(index)) {
-            for set in own.jobs.iter().filter(|job| !job.status.has_ended()).flat_map(stages) {
-                let object = marked(set, Status::Cancelled, now);
-                writes.push(Write::from(Op::Update { object }));
-            }
+            writes.extend(own.ends(Status::Cancelled, now));
             is_gone &= is_over(own);
         }
         (writes, is_gone)
@@ -183,15 +175,15 @@ impl Observed {
 
     /// The end of a task whose pool is gone.
     pub(super) fn without_pool(&self, task: &ManagedTask, index: usize, now: Timestamp) -> Option<Turn> {
-        let pool = self.pool.as_ref()?;
-        let why = match pool.presence {
+        let name = &self.job.spec.pool;
+        let why = match self.pool.as_ref()?.presence {
             Presence::There => return None,
             // the view may lag, unless a worker was given already
             Presence::Gone if self.job.status.turn == 0 && now < api::time::later_secs(self.created(), LATE_SECS) => {
                 return Some(Turn::of(task).after(SOON));
             }
-            Presence::Gone => format!("pool {} does not exist", pool.name),
-            Presence::Ending => format!("pool {} was deleted", pool.name),
+            Presence::Gone => format!("pool {name} does not exist"),
+            Presence::Ending => format!("pool {name} was deleted"),
         };
         let (writes, is_gone) = self.ended_attempt(index, now);
         let mut turn = Turn::of(task);

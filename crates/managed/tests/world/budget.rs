@@ -64,7 +64,7 @@ impl Sim {
         self.model.get(&budget_gvk(), &key()).map(|object| crate::jobs::read(&object))
     }
 
-    /// No machine runs on for long once the limit is reached, unless nobody reaches it.
+    /// Once the limit is reached, no machine runs for more than a minute. The minute begins when all zones can be reached.
     pub fn judge_budget(&mut self) -> Result<(), String> {
         let Some(limit) = self.limit.filter(|limit| self.hours() >= *limit) else { return Ok(()) };
         let now = self.model.now;

@@ -82,8 +82,7 @@ async fn read(sky: &Sky, fleets: &[Fleet], kind: FleetKind) -> Result<Vec<Servic
         let mut used = table::Used::new();
         for job in jobs.iter().rev().filter(|job| !job.has_ended() && job.is_in(&fleet.spec.name)) {
             let status = &job.job.status;
-            let attempt = status.tasks.iter().rev().find_map(|task| task.attempts.last());
-            if attempt.is_some_and(|attempt| attempt.ended_at.is_empty()) {
+            if status.tasks.iter().any(|task| task.open_attempt().is_some()) {
                 used.entry(status.worker).or_default().push(job.id());
             }
         }

@@ -50,7 +50,7 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     let sky = clusters::connect().await?;
     let what = if count > 1 { "managed jobs" } else { "managed job" };
     // jobs in a pool make no machines
-    let mut all_places = vec![Vec::new(); tasks.len()];
+    let mut all_places = Vec::new();
     let pool = match call.value("pool") {
         Some(pool) => {
             check_for_pool(&asked)?;
@@ -152,8 +152,9 @@ async fn sent(sky: &Sky, name: &str, tasks: &[Task], world: &Circumstances<'_>) 
     Ok(all)
 }
 
-/// The tasks with the prices of their places.
+/// The tasks with the prices of their places. A task without places has no price.
 fn priced(tasks: Vec<JobTask>, places: &[Vec<Candidate>]) -> Vec<JobTask> {
+    let places = places.iter().map(Vec::as_slice).chain(std::iter::repeat(&[][..]));
     tasks.into_iter().zip(places).map(|(task, places)| submitted::priced(task, places)).collect()
 }
 

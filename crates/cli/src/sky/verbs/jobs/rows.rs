@@ -29,7 +29,7 @@ pub(super) fn rows(
         let dash = || "-".to_owned();
         let message = Some(task.message.clone()).filter(|text| !text.is_empty());
         let waits = task.state == ManagedState::Pending && !job.job.spec.pool.is_empty();
-        let message = message.or(waits.then(|| format!("it waits for a free worker of pool {}", job.job.spec.pool)));
+        let message = message.or_else(|| waits.then(|| managed::job::waits_for_worker(&job.job.spec.pool)));
         let (details, failure_reason) = if task.state.is_failed() { (None, message) } else { (message, None) };
         let place = Placed::of(task.attempts.last().map_or("", |attempt| &attempt.place));
         JobRow {
@@ -110,7 +110,7 @@ fn began(task: &ManagedTask) -> Option<i64> {
 
 /// Seconds that its code ran, in all attempts.
 fn ran(task: &ManagedTask, now: Timestamp) -> i64 {
-    let running = task.attempts.last().filter(|attempt| attempt.ended_at.is_empty() && task.ended_at.is_empty());
+    let running = task.open_attempt().filter(|_| task.ended_at.is_empty());
     let since = running.and_then(|attempt| seconds(&attempt.ran_at));
     task.ran_secs.saturating_add(since.map_or(0, |since| now.as_second().saturating_sub(since).max(0)))
 }
