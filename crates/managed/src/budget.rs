@@ -13,9 +13,9 @@
 //! Spend never falls within a period: the status keeps the highest value. If the clock jumps back, everything until the last look is
 //! settled, and machines count on from the new time.
 //!
-//! All grants are given by [`crate::job_turns`], one after another. A job that has a turn or began an attempt holds a reservation, which
-//! follows from its own status: nothing else has to be written, and a restart finds it again. It is the price of the most expensive place
-//! for `spec.reserveMinutes`, less the minutes since the attempt began: from then on the machines themselves count.
+//! All grants are given by [`crate::job_turns`], one after another. A job that has a turn or an open attempt holds a
+//! reservation. It is computed from the job's status, so a restart needs no other record. The reservation is the price of the most
+//! expensive place for `spec.reserveMinutes`, less the minutes since the attempt began, because the machines count from then on.
 
 mod account;
 mod book;
@@ -158,7 +158,7 @@ fn reserve_hours(spec: &BudgetSpec) -> f64 {
     f64::from(spec.reserve_minutes.unwrap_or(RESERVE_MINUTES)) / 60.0
 }
 
-/// The unit in which a budget has no room for `more`. One whose limit is reached, or 0, has none at all.
+/// The first unit without room for `more`. A unit whose limit is reached, or is 0, has no room at all.
 pub fn full_unit(limit: &BudgetLimit, taken: BudgetAmount, spent: BudgetAmount, more: BudgetAmount) -> Option<Unit> {
     UNITS.into_iter().find(|unit| {
         let (amount, Some(limit)) = (unit.amount, (unit.limit)(limit)) else { return false };

@@ -217,7 +217,7 @@ impl Observed {
             "spec": {"cluster": self.name(), "rank": rank, "candidate": candidate, "power": self.cluster.spec.power},
         });
         if let Some(budgets) = object::annotation(&self.object, keys::BUDGETS) {
-            // its spend is settled before the line goes
+            // its spend is settled before its object goes
             object["metadata"]["annotations"] = json!({keys::BUDGETS: budgets});
             object["metadata"]["finalizers"] = json!([keys::LEDGER, keys::BUDGET]);
         }

@@ -41,11 +41,11 @@ pub struct BudgetSpec {
     /// Only jobs with these labels. Default: jobs with any labels.
     #[serde(default, skip_serializing_if = "is_default")]
     pub selector: BudgetSelector,
-    /// When the budget begins anew, UTC. Default: Total.
+    /// When spend starts again from zero, UTC. Default: Total.
     #[serde(default, skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "schema", schemars(extend("default" = "Total")))]
     pub period: BudgetPeriod,
-    /// An attempt begins only if the budget has room for so many minutes of its most expensive place; 0 reserves nothing. Default: 10.
+    /// An attempt starts only if the budget has room for this many minutes at its most expensive place. 0 reserves nothing. Default: 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000), extend("default" = 10)))]
     pub reserve_minutes: Option<u32>,
@@ -109,7 +109,7 @@ pub struct BudgetStatus {
     /// Reserved for attempts that began a short time ago or are about to begin.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reserved: BudgetAmount,
-    /// The time that `spent` is about, RFC 3339. It is written once a minute while machines run.
+    /// Time up to which `spent` is added up, RFC 3339. Updated once a minute while machines run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub accrued_at: String,
     /// When the limit was reached, RFC 3339; empty: it is not.
@@ -125,7 +125,7 @@ pub struct BudgetStatus {
     /// The part of `spent` that no longer depends on existing machines.
     #[serde(default, skip_serializing_if = "is_default")]
     pub settled: BudgetAmount,
-    /// Existing machines count from this time at the earliest, RFC 3339; what they spent before is in `settled` or of an earlier period.
+    /// Start of the unsettled spend of existing machines, RFC 3339. Earlier spend is in `settled` or belongs to an earlier period.
     #[serde(default, skip_serializing_if = "is_default")]
     pub counted_from: String,
     /// Uids of machines that are in `settled` although their objects may still exist.

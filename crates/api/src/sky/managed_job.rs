@@ -49,7 +49,7 @@ pub struct ManagedJobSpec {
     /// Whether the job is to end now. It never starts again. Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cancel: bool,
-    /// Why a budget ends the job now; it never starts again. Default: empty, no budget does.
+    /// Why a budget stops the job. A stopped job never starts again. Default: empty.
     #[serde(default, skip_serializing_if = "is_default")]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub halted: String,

@@ -1,4 +1,4 @@
-//! The budgets, with their machines and jobs: a memory that is kept up to date by what has changed.
+//! An in-memory index of budgets, their machines and their jobs, updated from watched changes.
 //!
 //! It holds machines and jobs of namespaces that have a budget, and nothing else.
 
@@ -38,7 +38,7 @@ struct Sheet {
     waiting: Vec<Key>,
 }
 
-/// The memory.
+/// The index.
 #[derive(Default)]
 pub(crate) struct Book {
     budgets: BTreeMap<Key, Budget>,
@@ -363,7 +363,7 @@ fn conditions(budget: &Budget, is_exceeded: bool, message: &str, now: Timestamp)
     }])
 }
 
-/// Whether only the sums differ, which are written once a minute.
+/// Whether the sums have to be written: once a minute while machines run, and when a reservation begins or ends.
 fn is_stale(before: &BudgetStatus, after: &BudgetStatus, sheet: &Sheet, now: Timestamp) -> bool {
     let last: Timestamp = before.accrued_at.parse().unwrap_or(Timestamp::MIN);
     let is_running = sheet.account.rate != JobRate::default();

@@ -79,7 +79,7 @@ impl Counted {
         self.finalizers.iter().any(|name| name == finalizer)
     }
 
-    /// Whether nothing of it is left: its line was released by the ledger, or its object is gone.
+    /// Whether nothing of it is left: the ledger has released it, or its object is gone.
     pub fn is_gone(&self) -> bool {
         self.has_vanished || self.is_terminating && !self.has(keys::LEDGER)
     }
@@ -104,7 +104,7 @@ impl Counted {
         Op::Patch { target, subresource: None, body: PatchBody::Merge(json!({"metadata": metadata})) }.into()
     }
 
-    /// Names the budgets that count it, unless it does so already. `None`: it is complete, or can no longer be changed so.
+    /// Records the budgets that count it, and adds the finalizer. `None`: that is done, or the machine is ending.
     pub fn claimed<'a>(&self, key: &Key, budgets: impl Iterator<Item = &'a str> + Clone) -> Option<Write> {
         let count = budgets.clone().count();
         let is_complete = count == self.named.len() && self.has(keys::BUDGET);

@@ -4,7 +4,7 @@ use super::{Unit, account};
 use api::sky::{Budget, BudgetAmount, BudgetStatus};
 use jiff::Timestamp;
 
-/// How the message of a task begins that waits for a budget.
+/// The beginning of the message of a task that waits for a budget.
 pub const WAITS: &str = "it waits for budget ";
 
 /// A number with at most four digits after the point.
@@ -59,11 +59,11 @@ pub fn halts(budget: &Budget, status: &BudgetStatus, unit: Unit) -> String {
 /// What a budget whose limit is reached does.
 pub fn exceeded(budget: &Budget, unit: Unit, now: Timestamp) -> String {
     format!(
-        "The limit of {} is reached: running jobs are stopped, others wait; {}.",
+        "The limit of {} is reached. Running jobs are stopped and other jobs wait. To continue, {}.",
         limit(budget, unit),
         remedy(budget, unit, now)
     )
 }
 
-/// What a budget does for which jobs wait.
+/// What a budget says while jobs wait for it.
 pub const FULL: &str = "Jobs wait because there is no room for their next attempts.";

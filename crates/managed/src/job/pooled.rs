@@ -22,7 +22,7 @@ use reconcile::{Propagation, World, Write};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The pause after an attempt that its worker did not take, and the longest one after several in a row, seconds.
+/// Seconds to wait after a worker did not start an attempt: the first pause, and the longest after repeated failures.
 const PAUSE_SECS: i64 = 1;
 const PAUSE_MAX_SECS: i64 = 60;
 

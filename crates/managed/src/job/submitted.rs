@@ -57,7 +57,7 @@ pub fn recovery(task: &Task) -> JobRecovery {
     }
 }
 
-/// What a task takes of a worker of a pool; none: it asks for nothing in particular, and takes a worker as a whole.
+/// What a task takes of a pool's worker. Empty: it asks for nothing in particular, and takes the whole worker.
 fn shares(task: &Task) -> Vec<WorkerShare> {
     let share = |one: &Resources| {
         let Size { cpus, memory } = size_asked(one);
@@ -84,7 +84,7 @@ pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret:
     }
 }
 
-/// What an hour of all its machines costs, without their price.
+/// Machines and GPUs of a task per hour; [`priced`] adds the dollars.
 #[expect(clippy::cast_precision_loss, reason = "numbers of machines")]
 fn rate(task: &Task) -> JobRate {
     let machines = task.num_nodes.max(1) as f64;

@@ -32,7 +32,7 @@ impl Sim {
         }
     }
 
-    /// What changes of budgets and machines wake.
+    /// Passes changes of budgets and machines to the watches.
     pub fn note_spend(&mut self) {
         if !self.has_budget {
             return;

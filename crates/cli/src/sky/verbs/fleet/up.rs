@@ -78,7 +78,7 @@ async fn resize(call: &Call, workers: Option<&str>) -> Done {
     let submission = sky.config_maps().get_opt(&fleet.spec.submission).await?;
     let text = submission.as_ref().and_then(|map| map.data["data"]["job"].as_str());
     let mut file: JobFile = text.and_then(|text| serde_json::from_str(text).ok()).ok_or_else(|| {
-        value_error(format!("The control plane does not have the file of pool '{name}' any more; apply it again: sky jobs pool apply -p {name} FILE"))
+        value_error(format!("The control plane no longer has the file of pool '{name}'. Apply the pool again: sky jobs pool apply -p {name} FILE"))
     })?;
     for task in &mut file.tasks {
         task.service["pool"] = serde_json::json!({"workers": workers});

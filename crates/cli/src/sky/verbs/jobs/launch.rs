@@ -126,11 +126,13 @@ async fn show_pool(sky: &Sky, pool: &str, count: u32) -> Result<(), End> {
     Ok(())
 }
 
-/// What of a task has no effect on a worker, or cannot run on one.
+/// Refuses tasks without `run`, and warns that `setup` has no effect.
 fn check_for_pool(tasks: &[Task]) -> Result<(), Trouble> {
     for task in tasks {
         if task.run.is_none() {
-            return Err(value_error("A job in a pool needs `run`: the pool's own `setup` has set up the workers."));
+            return Err(value_error(
+                "A job in a pool needs `run`. The workers run only the `setup` of the pool's file.",
+            ));
         }
         if task.setup.is_some() {
             eprintln!(
