@@ -1,4 +1,4 @@
-"""Endings: a job whose ranks take three seconds to end is suspended, resumed, deleted, run again, loses its shims or its control plane.
+"""Endings: a job whose ranks take three seconds or more to end is suspended, resumed, deleted, run again, loses its shims or its control plane.
 
 In each case: never two processes of the same rank at once, every last line is seen, and `get` never says that it is over before it is.
 """
@@ -19,7 +19,7 @@ NODES = 2
 # the book has a line for each begin and each end of a rank: they alternate, or two processes were there at once
 SCRIPT = """
 rank=$JOB_COMPLETION_INDEX
-trap 'echo "ending $rank" >>{book}; sleep 3 & wait $!; echo "last line of $rank"; echo "end $rank" >>{book}; exit 0' TERM
+trap 'echo "ending $rank" >>{book}; while [ -e {book}.held ]; do sleep 0.1; done; sleep 3 & wait $!; echo "last line of $rank"; echo "end $rank" >>{book}; exit 0' TERM
 echo "begin $rank" >>{book}
 echo "first line of $rank"
 while :; do sleep 60 & wait $!; done
@@ -82,9 +82,12 @@ def suspended(job: Job) -> None:
 
 
 def resumed(job: Job) -> None:
-    """At once: the next run waits for the last one."""
+    """At once: the next run waits for the last one, whose ranks end only after `resume` has answered."""
+    held = job.book.with_name(f"{job.book.name}.held")
+    held.touch()
     job.yard.run("suspend", "--no-wait", job.name)
     out = job.yard.run("resume", job.name)
+    held.unlink()
     assert "still ending" in out.stderr, out.stderr
     job.begun(2)
     assert job.ended(1)
