@@ -116,6 +116,9 @@ pub struct LaunchManaged {
     /// `provider/region/zone`, and no other is tried. Default: all are.
     #[serde(default, skip_serializing_if = "is_default")]
     pub only_place: String,
+    /// Whether the job waits, once it is set up, until the managed job releases it: the tasks of a job group start together. Default: false.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub held: bool,
     /// Whether its machines are spot machines. Default: as the task says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_spot: Option<bool>,

@@ -60,6 +60,9 @@ pub struct ManagedJobSpec {
     /// Its number among the jobs that were submitted together, from 0.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rank: u32,
+    /// Whether it is a job group: its tasks start together and reach one another. Default: false; its tasks run one after another.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub group: bool,
     /// The service or the pool that it is a replica of. Default: none; users name it by its number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<ReplicaOf>,
@@ -105,7 +108,7 @@ pub struct ReplicaOf {
 pub struct JobFile {
     /// When it was submitted: `2026-01-01-00-00-00-000000`. Part of the tasks' ids.
     pub submitted: String,
-    /// The tasks, which run one after another.
+    /// The tasks, which run one after another, or, in a job group, at the same time.
     pub tasks: Vec<JobTask>,
     /// Settings that go before those of the control plane's `~/.sky/config.yaml`.
     pub settings: serde_json::Value,
@@ -152,6 +155,10 @@ pub struct JobTask {
     pub is_empty: bool,
     /// When it is started again.
     pub recovery: JobRecovery,
+    /// Makes it an auxiliary task of a job group, which is ended so many seconds after all primary tasks have ended. `None`: it is a primary
+    /// task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auxiliary: Option<u32>,
     /// What an hour of its most expensive place costs, as known when it was submitted.
     #[serde(skip_serializing_if = "is_default")]
     pub rate: JobRate,

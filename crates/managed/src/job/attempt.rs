@@ -234,6 +234,7 @@ impl Observed {
             first_place,
             last_place,
             only_place: replica.map(|replica| replica.place.clone()).unwrap_or_default(),
+            held: self.job.spec.group,
             is_spot: replica.and_then(|replica| replica.is_spot),
         };
         let spec = LaunchSpec {

@@ -79,6 +79,7 @@ pub fn task(task: &Task, catalogue: &Catalogue, files: Vec<LaunchFiles>, secret:
         shares: shares(task),
         is_empty: task.run.is_none() && task.setup.is_none(),
         recovery: recovery(task),
+        auxiliary: None,
         rate: rate(task),
         service: Value::Null,
     }
