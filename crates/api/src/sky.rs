@@ -104,6 +104,11 @@ pub mod keys {
     pub const BACKFILL: &str = "sky.trainyard.dev/backfill";
     /// Annotation of pods: addresses of the job's nodes in the order of ranks, by newlines.
     pub const NODE_IPS: &str = "sky.trainyard.dev/node-ips";
+    /// Annotation of pods of a job group: addresses and names of the machines of its tasks, a line each: `ADDRESS NAME`. It may change while
+    /// the pod runs.
+    pub const HOSTS: &str = "sky.trainyard.dev/hosts";
+    /// Annotation of a JobSet: `true` keeps it from its turn until its managed job takes the annotation away.
+    pub const HELD: &str = "sky.trainyard.dev/held";
     /// Annotation of a Cluster or a Machine that is to be forgotten though its provider fails.
     pub const PURGE: &str = "sky.trainyard.dev/purge";
     /// Annotation of a Machine whose provider is to be asked at once how it is; it goes when that has been done.

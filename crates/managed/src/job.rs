@@ -5,6 +5,7 @@
 //! these are gone and the processes on the others have ended. So two attempts never write one checkpoint.
 
 mod attempt;
+mod group;
 mod observed;
 mod pooled;
 pub mod submitted;
@@ -55,6 +56,15 @@ impl Turn {
     fn after(mut self, pause: SignedDuration) -> Self {
         self.next = Next::After(pause.max(SignedDuration::from_millis(1)));
         self
+    }
+}
+
+/// The earlier of two.
+fn soonest(one: Next, other: Next) -> Next {
+    match (one, other) {
+        (Next::After(one), Next::After(other)) => Next::After(one.min(other)),
+        (Next::AwaitChange, other) => other,
+        (one, _) => one,
     }
 }
 
@@ -182,6 +192,9 @@ impl Observed {
         };
         let mut tasks = self.job.status.tasks.clone();
         tasks.resize_with(file.tasks.len(), ManagedTask::default);
+        if self.job.spec.group {
+            return self.group(file, &tasks, now);
+        }
         let Some(current) = tasks.iter().position(|task| task.state != State::Succeeded) else {
             return self.told(tasks, Vec::new(), Next::AwaitChange);
         };
@@ -234,6 +247,9 @@ impl Observed {
         let states: Vec<State> = tasks.iter().map(|task| task.state).collect();
         let mut status = before.clone();
         status.state = state_of(&states);
+        if self.job.spec.group && status.state.has_ended() {
+            status.state = self.state_of_group(&tasks).unwrap_or(status.state);
+        }
         status.recoveries = tasks.iter().map(|task| task.recoveries).sum();
         status.tasks = tasks;
         if status == *before {
@@ -298,18 +314,27 @@ impl Observed {
         }
     }
 
-    /// The end of a job that was cancelled, or stopped by a budget: first its machines go.
+    /// The end of a job that was cancelled, or stopped by a budget.
     fn cancelled(&self, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
+        // a user who cancels it is right in any case
+        match self.job.spec.cancel {
+            true => self.ends(task, index, (State::Cancelled, Ground::Asked, ""), now),
+            false => self.ends(task, index, (State::FailedNoResource, Ground::Budget, &self.job.spec.halted), now),
+        }
+    }
+
+    /// Ends a task in this state, for this reason: first its machines go.
+    fn ends(
+        &self,
+        task: &ManagedTask,
+        index: usize,
+        (end, ground, why): (State, Ground, &str),
+        now: Timestamp,
+    ) -> Turn {
         let mut turn = Turn::of(task);
         let (writes, is_gone) = self.ended_attempt(index, now);
         turn.writes = writes;
         turn.task.state = State::Cancelling;
-        let halted = self.job.spec.halted.as_str();
-        // a user who cancels it is right in any case
-        let (end, why, ground, evidence) = match self.job.spec.cancel {
-            true => (State::Cancelled, "", Ground::Asked, "the job was cancelled"),
-            false => (State::FailedNoResource, halted, Ground::Budget, halted),
-        };
         turn.task.message = match self.pool {
             None => "the control plane removes the machines of the job",
             Some(_) => "the control plane ends the processes of the job",
@@ -324,6 +349,7 @@ impl Observed {
             why.clone_into(&mut turn.task.message);
             turn.task.ended_at = now.to_string();
         }
+        let evidence = if why.is_empty() { "the job was cancelled" } else { why };
         attempt::close(&mut turn.task, ground, evidence, self.place(task), now);
         turn
     }
@@ -338,14 +364,23 @@ impl Observed {
     fn removed(&self, before: usize, now: Timestamp) -> (Vec<Write>, Next) {
         let (mut writes, mut next) = (Vec::new(), Next::AwaitChange);
         for (index, task) in self.job.status.tasks.iter().enumerate().take(before) {
-            match self.waits_for_output(task, index, now) {
-                Some(pause) => next = Next::After(pause),
-                None => {
-                    writes.extend(self.removals(index, None));
-                    writes.extend(self.pool.iter().flat_map(|pool| pool.forgotten(index)));
-                }
-            }
+            let turn = self.left(task, index, now);
+            writes.extend(turn.writes);
+            next = soonest(next, turn.next);
         }
         (writes, next)
+    }
+
+    /// Removes what is left of a task that has ended, once its output is kept.
+    fn left(&self, task: &ManagedTask, index: usize, now: Timestamp) -> Turn {
+        let mut turn = Turn::of(task);
+        match self.waits_for_output(task, index, now) {
+            Some(pause) => turn = turn.after(pause),
+            None => {
+                turn.writes = self.removals(index, None);
+                turn.writes.extend(self.pool.iter().flat_map(|pool| pool.forgotten(index)));
+            }
+        }
+        turn
     }
 }

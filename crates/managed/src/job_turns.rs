@@ -7,7 +7,7 @@
 use crate::budget::{self, Book};
 use crate::looks::{Looks, Rank, rank};
 use api::object::{Key, Target};
-use api::sky::{ManagedJob, ManagedState, managed_job_gvk};
+use api::sky::{ManagedJob, ManagedState, ManagedTask, managed_job_gvk};
 use jiff::Timestamp;
 use reconcile::{Decision, Next, Op, PatchBody, Primary, Reconciler, Watch, World, Write};
 use serde_json::{Value, json};
@@ -62,24 +62,28 @@ fn standing(key: &Key, job: &ManagedJob, is_covered: bool) -> Option<Standing> {
     {
         return None;
     }
-    let made = status.made();
-    let current = status.current().and_then(|index| status.tasks.get(index));
-    let state = current.map_or(ManagedState::Pending, |task| task.state);
-    let is_open = current.is_some_and(|task| task.open_attempt().is_some());
-    let waits = state == ManagedState::Recovering && !is_open && (is_covered || current.is_some_and(budget::waits));
-    match state {
-        ManagedState::Pending if status.turn > made => Some(Standing::Launches),
-        ManagedState::Recovering if waits && status.turn > made => Some(Standing::Launches),
-        ManagedState::Pending | ManagedState::Recovering if waits || state == ManagedState::Pending => {
-            Some(Standing::Waits {
-                rank: rank(key, job),
-                turn: made.saturating_add(1),
-                due: current.and_then(|task| task.not_before.parse().ok()).unwrap_or(Timestamp::MIN),
-            })
+    let unseen = ManagedTask::default();
+    let mut tasks: Vec<&ManagedTask> = status.in_play(job.spec.group).map(|(_, task)| task).collect();
+    if status.tasks.is_empty() {
+        if job.spec.group {
+            // its reconciler lists its tasks first: all of them get their turn at once
+            return None;
         }
-        ManagedState::Starting | ManagedState::Recovering => Some(Standing::Launches),
-        _ => None,
+        tasks.push(&unseen);
     }
+    let waits = |task: &&&ManagedTask| match task.state {
+        ManagedState::Pending => true,
+        ManagedState::Recovering => task.open_attempt().is_none() && (is_covered || budget::waits(task)),
+        _ => false,
+    };
+    let is_launched = |task: &&ManagedTask| matches!(task.state, ManagedState::Starting | ManagedState::Recovering);
+    let waiting: Vec<&&ManagedTask> = tasks.iter().filter(waits).collect();
+    let turn = status.made().saturating_add(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
+    if waiting.is_empty() || status.turn >= turn {
+        return (!waiting.is_empty() || tasks.iter().any(is_launched)).then_some(Standing::Launches);
+    }
+    let due = waiting.iter().map(|task| task.not_before.parse().unwrap_or(Timestamp::MIN)).min();
+    Some(Standing::Waits { rank: rank(key, job), turn, due: due.unwrap_or(Timestamp::MIN) })
 }
 
 impl Reconciler for JobTurns {

@@ -147,6 +147,9 @@ impl Submission {
         if self.is_setup {
             annotations[CONFIGURATION] = self.configuration.as_str().into();
         }
+        if self.is_held() && !self.is_setup {
+            annotations[keys::HELD] = "true".into();
+        }
         let ranks: Vec<Value> = (0..self.nodes).map(|rank| self.rank(rank)).collect();
         let mut labels = self.labels();
         if !self.launch.is_empty() {
@@ -164,6 +167,11 @@ impl Submission {
             },
             "spec": {"suspend": true, "failurePolicy": {"maxRestarts": 0}, "replicatedJobs": ranks},
         })
+    }
+
+    /// Whether its `run` waits for its managed job to release it.
+    fn is_held(&self) -> bool {
+        self.managed.as_ref().is_some_and(|managed| managed.held)
     }
 
     /// Labels of its JobSet and its pods.
@@ -202,6 +210,10 @@ impl Submission {
         if !self.secret.is_empty() {
             container["envFrom"] = json!([{"secretRef": {"name": self.secret}}]);
         }
+        let mut annotations = json!({keys::NODE_IPS: "", NODE_IP: ""});
+        if self.is_held() {
+            annotations[keys::HOSTS] = "".into();
+        }
         let gpus = whole(self.gpus);
         if gpus > 0 && !self.is_setup {
             container["resources"] = json!({"limits": {"nvidia.com/gpu": gpus.to_string()}});
@@ -209,10 +221,7 @@ impl Submission {
         json!({"name": name, "replicas": 1, "template": {"spec": {
             "backoffLimit": 0, "completions": 1, "parallelism": 1,
             "template": {
-                "metadata": {
-                    "labels": self.labels(),
-                    "annotations": {keys::NODE_IPS: "", NODE_IP: ""},
-                },
+                "metadata": {"labels": self.labels(), "annotations": annotations},
                 "spec": {
                     "restartPolicy": "Never",
                     "nodeSelector": {keys::CLUSTER: self.cluster},
@@ -341,6 +350,8 @@ pub struct Job {
     pub gpus: f64,
     /// Whether it may pass jobs that wait.
     pub backfill: bool,
+    /// Whether its `run` waits for its managed job to release it.
+    pub is_held: bool,
     pub submitted: Option<Timestamp>,
     pub started: Option<Timestamp>,
     pub ended: Option<Timestamp>,
@@ -421,6 +432,7 @@ fn job(id: u32, setup: Option<Value>, run: Value) -> Job {
         nodes: u32::try_from(ranks.len()).unwrap_or(u32::MAX),
         gpus: text(keys::GPUS).parse().unwrap_or(0.0),
         backfill: object::annotation(&run, keys::BACKFILL) == Some("true"),
+        is_held: object::annotation(&run, keys::HELD) == Some("true"),
         submitted: time(object::meta(&run, "creationTimestamp")),
         started: started_by,
         ended,
@@ -483,9 +495,14 @@ pub fn turns(jobs: &[Job], rooms: &[Room], now: Timestamp) -> Vec<Value> {
         }
         // its setup is over, and it has its machines
         if let (Some(setup), false) = (&job.setup, job.machines.is_empty()) {
-            if turn(setup).is_some() {
+            if turn(setup).is_some() && !job.is_held {
                 writes.push(placed(&job.run, rooms, &job.machines, now));
             }
+            continue;
+        }
+        // it is set up while it is held
+        if job.is_held && job.setup.is_none() {
+            held_up = true;
             continue;
         }
         if held_up && !job.backfill {
@@ -527,6 +544,18 @@ fn placed(jobset: &Value, rooms: &[Room], nodes: &[String], now: Timestamp) -> V
     jobset
 }
 
+/// A `run` JobSet that is held no longer. `hosts`: addresses and names of the machines of its group ([`keys::HOSTS`]).
+pub fn released(jobset: &Value, hosts: &str) -> Value {
+    let mut jobset = jobset.clone();
+    for rank in jobset["spec"]["replicatedJobs"].as_array_mut().into_iter().flatten() {
+        rank["template"]["spec"]["template"]["metadata"]["annotations"][keys::HOSTS] = hosts.into();
+    }
+    if let Some(annotations) = jobset["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(keys::HELD);
+    }
+    jobset
+}
+
 /// A JobSet that is ended from outside: suspended, so that its pods go, and marked.
 pub fn marked(jobset: &Value, status: Status, at: Timestamp) -> Value {
     let mut jobset = jobset.clone();
@@ -544,6 +573,13 @@ pub fn is_active(jobset: &Value) -> bool {
     let suspended = jobset["spec"]["suspend"].as_bool().unwrap_or(false);
     let over = condition(jobset, "Completed").is_some() || condition(jobset, "Failed").is_some();
     counts.into_iter().any(|one| one["active"].as_i64().unwrap_or(0) > 0) || (!suspended && !over)
+}
+
+/// Whether a job that is held has nothing left to do before its `run`.
+pub fn is_ready(job: &Job) -> bool {
+    let needs_setup = object::annotation(&job.run, HAS_SETUP).is_some();
+    let is_set_up = |setup: &Value| end(setup).is_some_and(|(status, _)| status == Status::Succeeded);
+    !job.status.has_ended() && job.setup.as_ref().map_or(!needs_setup, is_set_up)
 }
 
 /// Whether one of the jobs has set up this configuration, and was submitted since then.

@@ -426,7 +426,10 @@ impl<W: PodApi> Workers<W> {
         let uid = uid(&pod);
         let desired = Desired { pod, gone: false };
         match self.known.get(&uid) {
-            Some(sender) => drop(sender.send(desired)),
+            Some(sender) => {
+                self.shared.registry().rename(&desired.pod);
+                drop(sender.send(desired));
+            }
             None if self.resting.contains(&uid) && !desired.is_ending() => {}
             None if self.is_ours(&desired.pod) => self.spawn(uid, desired),
             None => {}

@@ -5,9 +5,10 @@
 //! bind all addresses (torchrun: `*:29500`). So the pods of one subdomain get, for the rendezvous ports that they ask for, ports that
 //! no other job of the machine has (`slots`); never those they ask for, which a program started by hand may take at any time.
 
+use api::sky::keys;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Environment variables that hold a rendezvous port.
 const PORT_VARIABLES: [&str; 3] = ["PET_MASTER_PORT", "MASTER_PORT", "DMLC_TRACKER_PORT"];
@@ -97,10 +98,10 @@ impl Peer {
     }
 }
 
-/// Names that a pod's own spec gives it, besides those of its headless service.
+/// Names that a pod itself gives, besides those of its headless service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnNames {
-    /// `hostAliases`: address and names.
+    /// `hostAliases`, and the machines of its job group ([`keys::HOSTS`]): address and names.
     pub aliases: Vec<(String, Vec<String>)>,
     /// `dnsConfig.searches`: a name without a domain is looked for in these, too.
     pub searches: Vec<String>,
@@ -110,8 +111,13 @@ impl OwnNames {
     pub fn of(pod: &Pod) -> Self {
         let aliases = pod.spec.iter().flat_map(|s| s.host_aliases.iter().flatten());
         let dns = pod.spec.as_ref().and_then(|s| s.dns_config.as_ref());
+        let annotations = pod.metadata.annotations.as_ref();
+        let group = annotations.and_then(|all| all.get(keys::HOSTS)).map(String::as_str).unwrap_or_default();
         Self {
-            aliases: aliases.map(|a| (a.ip.clone(), a.hostnames.clone().unwrap_or_default())).collect(),
+            aliases: aliases
+                .map(|a| (a.ip.clone(), a.hostnames.clone().unwrap_or_default()))
+                .chain(group.lines().filter_map(host))
+                .collect(),
             searches: dns.and_then(|dns| dns.searches.clone()).unwrap_or_default(),
         }
     }
@@ -120,6 +126,14 @@ impl OwnNames {
     fn short<'a>(&self, name: &'a str) -> Option<&'a str> {
         self.searches.iter().find_map(|domain| name.strip_suffix(domain.trim_end_matches('.'))?.strip_suffix('.'))
     }
+}
+
+/// An address with a name, if a line is that and nothing else: it becomes a line of a hosts file.
+fn host(line: &str) -> Option<(String, Vec<String>)> {
+    let (address, name) = line.split_once(' ')?;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let address: IpAddr = address.parse().ok()?;
+    (!name.is_empty() && name.chars().all(is_part)).then(|| (address.to_string(), vec![name.to_owned()]))
 }
 
 /// The text of a pod's `/etc/hosts`.
@@ -194,6 +208,8 @@ pub struct Adapt<'a> {
     pub ports: &'a BTreeMap<u16, u16>,
     /// Put 127.0.0.1 for the names of peers: there is no hosts file (plain mode).
     pub without_names: bool,
+    /// Names with an address of their own, which is put for them in plain mode.
+    pub own_names: &'a OwnNames,
 }
 
 impl Adapt<'_> {
@@ -218,6 +234,10 @@ impl Adapt<'_> {
             let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
             let word = rest[..end].trim_end_matches('.');
             rest = &rest[word.len().max(1)..];
+            if let Some(address) = self.alias(word) {
+                out.push_str(address);
+                continue;
+            }
             if !self.is_peer(word) {
                 out.push_str(if word.is_empty() { "." } else { word });
                 continue;
@@ -233,6 +253,12 @@ impl Adapt<'_> {
         }
         out.push_str(rest);
         out
+    }
+
+    /// The address of a name of the pod's own, if the name does not work.
+    fn alias(&self, word: &str) -> Option<&str> {
+        let mut aliases = self.own_names.aliases.iter().filter(|_| self.without_names);
+        aliases.find(|(_, names)| names.iter().any(|name| name == word)).map(|(address, _)| address.as_str())
     }
 
     /// Whether a word is a name that a pod of our headless service has (whether or not it is there yet).
@@ -326,7 +352,14 @@ mod tests {
         let ports: BTreeMap<u16, u16> = wanted.into_iter().zip(20_008..).collect();
         let other = ports[&29500];
         let me = Peer::new(&pod, Ipv4Addr::new(127, 1, 0, 1));
-        let adapt = Adapt { me: &me, domain: "cluster.local", ports: &ports, without_names: false };
+        let mut grouped = pod.clone();
+        let hosts =
+            "10.0.0.7 trainer-0.g\n10.0.0.8 data_1-0.g\nno-address x\n10.0.0.9 two names\n10.0.0.9 \n10.0.0.9 #";
+        grouped.metadata.annotations = Some([(keys::HOSTS.to_owned(), hosts.to_owned())].into());
+        let own = OwnNames::of(&grouped);
+        let named = |address: &str, name: &str| (address.to_owned(), vec![name.to_owned()]);
+        assert_eq!(own.aliases, [named("10.0.0.7", "trainer-0.g"), named("10.0.0.8", "data_1-0.g")]);
+        let adapt = Adapt { me: &me, domain: "cluster.local", ports: &ports, without_names: false, own_names: &own };
         assert_eq!(adapt.variable("PET_MASTER_PORT", "29500".into()), other.to_string());
         assert_eq!(adapt.variable("X", "29500".into()), "29500");
         let cases = [
@@ -337,12 +370,14 @@ mod tests {
             ),
             ("x.train:80, x.train. and x.train.other:29500", "x.train:80, x.train. and x.train.other:29500".to_owned()),
             ("train:29500 ..", "train:29500 ..".to_owned()),
+            ("trainer-0.g:29500", "trainer-0.g:29500".to_owned()),
         ];
         for (text, expected) in cases {
             assert_eq!(adapt.text(text), expected, "{text}");
         }
         let plain = Adapt { without_names: true, ..adapt };
         assert_eq!(plain.text("h=x.train,y.train.default:1"), "h=127.0.0.1,127.0.0.1:1");
+        assert_eq!(plain.text("trainer-0.g:29500 data_1-0.g."), "10.0.0.7:29500 10.0.0.8.");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::env::{self, Environment, Sources, expand};
 use crate::fields::Facts;
 use crate::files;
 use crate::gpus;
-use crate::identity::{self, Adapt, Peer};
+use crate::identity::{self, Adapt, OwnNames, Peer};
 use crate::poddir::PodDir;
 use crate::probes::handlers::http_action;
 use crate::programs;
@@ -188,8 +188,13 @@ impl Build<'_> {
         files::make_empty(&termination_message).map_err(machine)?;
 
         let without_names = !self.settings.isolation.is_hosts();
-        let adapt =
-            Adapt { me: &self.choice.peer, domain: &self.settings.domain, ports: &self.choice.ports, without_names };
+        let adapt = Adapt {
+            me: &self.choice.peer,
+            domain: &self.settings.domain,
+            ports: &self.choice.ports,
+            without_names,
+            own_names: &OwnNames::of(self.pod),
+        };
         let adapt_variable = |name: &str, value: String| adapt.variable(name, value);
         let mut base = self.base_environment(name);
         if programs::mounts_hosts(container) {

@@ -184,6 +184,17 @@ impl Registry {
         peer
     }
 
+    /// Takes over the names that a pod gives now, while it runs.
+    pub fn rename(&mut self, pod: &Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let Some(member) = self.members.all.get_mut(uid) else { return };
+        let names = OwnNames::of(pod);
+        if member.names != names {
+            member.names = names;
+            self.refresh_hosts(uid);
+        }
+    }
+
     /// Gives back everything; peers forget the name.
     pub fn leave(&mut self, uid: &str) {
         if let Some(member) = self.members.remove(uid) {
@@ -313,12 +324,16 @@ impl Registry {
 
     fn tell_peers(&self, peer: &Peer) {
         for uid in self.members.service_of(peer) {
-            match self.put_hosts(uid, false) {
-                // a pod that has none, or has just ended: what is kept of it gets none again
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::warn!(pod.uid = uid, %error, "cannot refresh a hosts file"),
-                Ok(()) => {}
-            }
+            self.refresh_hosts(uid);
+        }
+    }
+
+    fn refresh_hosts(&self, uid: &str) {
+        match self.put_hosts(uid, false) {
+            // a pod that has none, or has just ended: what is kept of it gets none again
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(pod.uid = uid, %error, "cannot refresh a hosts file"),
+            Ok(()) => {}
         }
     }
 }
@@ -326,6 +341,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::sky::keys;
     use serde_json::json;
     use std::fs;
 
@@ -353,6 +369,11 @@ mod tests {
         let hosts = fs::read_to_string(PodDir::of(tmp.path(), "a0").hosts()).unwrap();
         assert!(hosts.contains(&format!("{} a-node-0-1.a.ns.svc.cluster.local", second.address)), "{hosts}");
         assert_ne!(first.address, second.address);
+        let mut renamed = pods[0].clone();
+        renamed.metadata.annotations = Some([(keys::HOSTS.to_owned(), "10.0.0.7 trainer-0.g".to_owned())].into());
+        registry.rename(&renamed);
+        let hosts = fs::read_to_string(PodDir::of(tmp.path(), "a0").hosts()).unwrap();
+        assert!(hosts.ends_with("10.0.0.7 trainer-0.g\n"), "{hosts}");
         pods[2..].iter().for_each(|pod| drop(registry.enter(pod)));
         let given: Vec<Given> = pods.iter().map(|pod| registry.give(pod).unwrap()).collect();
         assert_eq!(given[0].ports, given[1].ports);

@@ -230,6 +230,13 @@ pub struct ManagedJobStatus {
 }
 
 impl ManagedJobStatus {
+    /// The tasks that have their turn now: those of a group that have not ended, or the first that has not succeeded.
+    pub fn in_play(&self, group: bool) -> impl Iterator<Item = (usize, &ManagedTask)> {
+        let current = self.current();
+        let all = self.tasks.iter().enumerate();
+        all.filter(move |(index, task)| if group { !task.state.has_ended() } else { Some(*index) == current })
+    }
+
     /// How many attempts its tasks have made together.
     pub fn made(&self) -> u32 {
         self.tasks.iter().map(|task| task.attempt).sum()
@@ -361,6 +368,8 @@ pub enum Ground {
     Asked,
     /// A budget stopped the job.
     Budget,
+    /// Its job group ended it.
+    Group,
 }
 
 /// Where a task or a managed job stands, in SkyPilot's words.

@@ -19,11 +19,9 @@ pub(super) struct Job {
     pub submission: Key,
     /// `None`: what was submitted is not in view yet.
     pub rates: Option<Rates>,
-    /// Number of the task that has not succeeded.
-    task: usize,
-    /// What its latest attempt cost an hour.
-    price: f64,
-    /// When its latest attempt began, if that has not ended.
+    /// Numbers of the tasks that have their turn now, and what their latest attempts cost an hour.
+    in_play: Vec<(usize, f64)>,
+    /// When the latest of their attempts that have not ended began.
     pub began: Option<Timestamp>,
     /// Whether it may begin an attempt at once.
     pub has_turn: bool,
@@ -39,31 +37,38 @@ impl Job {
         if status.state.has_ended() || job.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let index = status.current().unwrap_or(0);
-        let task = status.tasks.get(index);
-        let latest = task.and_then(|task| task.attempts.last());
-        let open = task.and_then(ManagedTask::open_attempt);
+        let in_play: Vec<(usize, &ManagedTask)> = status.in_play(job.spec.group).collect();
+        let price = |task: &ManagedTask| task.attempts.last().map_or(0.0, |attempt| attempt.hourly_price);
+        let open = || in_play.iter().filter_map(|(_, task)| task.open_attempt());
+        let all_open = !in_play.is_empty() && open().count() == in_play.len();
         let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
         Some(Self {
             budgets,
             submission: Key::new(namespace, &job.spec.submission),
             rates,
-            task: index,
-            price: latest.map_or(0.0, |attempt| attempt.hourly_price),
-            began: open.and_then(|attempt| attempt.began_at.parse().ok()),
+            in_play: match in_play.as_slice() {
+                [] => vec![(0, 0.0)],
+                some => some.iter().map(|(index, task)| (*index, price(task))).collect(),
+            },
+            began: open().filter_map(|attempt| attempt.began_at.parse().ok()).max(),
             has_turn: status.turn > status.made(),
             is_stopped: job.is_ending(),
             version: job.metadata.resource_version.clone().unwrap_or_default(),
-            tasks: if open.is_none() { status.tasks.clone() } else { Vec::new() },
+            tasks: if all_open { Vec::new() } else { status.tasks.clone() },
         })
     }
 
-    /// What an hour of its next or latest attempt costs at most; `None`: it is not known yet.
+    /// What an hour of its next or latest attempts costs at most; `None`: it is not known yet.
     pub fn rate(&self) -> Option<JobRate> {
-        let mut rate = self.rates.as_ref()?.get(self.task).copied().unwrap_or_default();
-        rate.machines = rate.machines.max(1.0);
-        rate.dollars = rate.dollars.max(self.price);
-        Some(rate)
+        let rates = self.rates.as_ref()?;
+        let mut sum = JobRate::default();
+        for (index, price) in &self.in_play {
+            let rate = rates.get(*index).copied().unwrap_or_default();
+            sum.machines += rate.machines.max(1.0);
+            sum.dollars += rate.dollars.max(*price);
+            sum.gpus += rate.gpus;
+        }
+        Some(sum)
     }
 
     /// Whether budgets may reserve something for it.
@@ -87,17 +92,23 @@ impl Job {
         Op::Patch { target, subresource: None, body: PatchBody::Merge(json!({"spec": {"halted": why}})) }.into()
     }
 
-    /// Says what its task waits for, unless it says so already.
+    /// Says what its tasks wait for, unless they say so already.
     pub fn told(&self, key: &Key, why: &str) -> Option<Write> {
-        if self.tasks.get(self.task).is_some_and(|task| task.message == why) {
+        if self.tasks.is_empty() && self.began.is_some() {
             return None;
         }
         let mut tasks = self.tasks.clone();
         if tasks.is_empty() {
             tasks.push(ManagedTask::default());
         }
-        let task = tasks.get_mut(self.task)?;
-        why.clone_into(&mut task.message);
+        for (index, _) in &self.in_play {
+            if let Some(task) = tasks.get_mut(*index).filter(|task| task.open_attempt().is_none()) {
+                why.clone_into(&mut task.message);
+            }
+        }
+        if tasks == self.tasks {
+            return None;
+        }
         let target = Target { gvk: managed_job_gvk(), key: key.clone() };
         let body = json!({"metadata": {"resourceVersion": self.version}, "status": {"tasks": tasks}});
         Some(Op::Patch { target, subresource: Some("status"), body: PatchBody::Merge(body) }.into())

@@ -219,7 +219,9 @@ impl Observed {
                 ("SKYPILOT_JOB_RANK", self.job.spec.rank.to_string()),
             ],
         };
-        let env: BTreeMap<String, String> = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let group = Some(("SKYPILOT_JOBGROUP_NAME", self.job.spec.name.clone())).filter(|_| self.job.spec.group);
+        let env: BTreeMap<String, String> =
+            env.into_iter().chain(group).map(|(name, value)| (name.to_owned(), value)).collect();
         let (first_place, last_place) = match asked.recovery.strategy {
             JobStrategy::Failover => (task.lost_at.clone(), String::new()),
             JobStrategy::EagerNextRegion | JobStrategy::None => (String::new(), task.lost_at.clone()),

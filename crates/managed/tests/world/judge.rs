@@ -119,6 +119,7 @@ impl Sim {
                 let is_halted = self.last.get(&id).is_some_and(|job| !job.spec.halted.is_empty());
                 if is_halted { Ok(()) } else { wrong("no budget stops it") }
             }
+            Ground::Group => wrong("it is in no group"),
             Ground::Interrupted => wrong("no supervisor was killed"),
             Ground::Refused => wrong("nothing was refused"),
         }

@@ -91,6 +91,7 @@ fn ground(ground: Ground) -> &'static str {
         Ground::NoCapacity => "no capacity",
         Ground::Refused => "refused",
         Ground::Asked => "a user ended it",
+        Ground::Group => "its group ended it",
         Ground::Budget => "a budget ended it",
     }
 }

@@ -45,6 +45,10 @@ pub(in crate::sky::verbs) async fn logs(call: &Call) -> Done {
             }
         },
     };
+    let names = match chosen.job.spec.group && task.is_none() {
+        true => names(&sky, &chosen).await?,
+        false => Vec::new(),
+    };
     let Job { object, job, .. } = chosen;
     if call.is_set("controller") {
         history(&job, task).iter().for_each(|line| clusters::say(line));
@@ -59,7 +63,14 @@ pub(in crate::sky::verbs) async fn logs(call: &Call) -> Done {
     if call.is_set("sync_down") {
         return download(&sky, &job, output).await;
     }
-    show(&sky, &job, &output).await
+    show(&sky, &job, &output, &names).await
+}
+
+/// The names of a job's tasks.
+async fn names(sky: &Sky, job: &Job) -> Result<Vec<String>, ClientError> {
+    let files = files(sky, [job]).await?;
+    let tasks = files.into_values().next().map(|file| file.tasks).unwrap_or_default();
+    Ok(tasks.into_iter().map(|task| task.name).collect())
 }
 
 /// That there is no such job.
@@ -89,15 +100,35 @@ fn state(job: &ManagedJob, task: Option<u32>) -> ManagedState {
     of_task.unwrap_or(job.status.state)
 }
 
-/// Shows the output, and returns the exit code of the job or the task.
-async fn show(sky: &Sky, job: &ManagedJob, output: &ManagedOutput) -> Done {
+/// Passes on the lines of all tasks of a group as they come, each with the name of its task before it. `false`: the job is gone.
+async fn read_all(sky: &Sky, output: &ManagedOutput, names: &[String]) -> Result<bool, ReadError> {
+    let each = names.iter().zip(0..).map(|(name, task)| async move {
+        let output = ManagedOutput { task: Some(task), ..output.clone() };
+        let print = |line: ManagedLine| {
+            clusters::say(format!("[{name}] {}", line.text));
+            Ok(())
+        };
+        output.read(sky, SHOW, print).await
+    });
+    let are_there = futures::future::try_join_all(each).await?;
+    Ok(are_there.into_iter().all(|is_there| is_there))
+}
+
+/// Shows the output, and returns the exit code of the job or the task. `names`: of the tasks of a group, all of which are shown.
+async fn show(sky: &Sky, job: &ManagedJob, output: &ManagedOutput, names: &[String]) -> Done {
     let id = job.spec.id;
     let print = |line: ManagedLine| {
         clusters::say(&line.text);
         Ok(())
     };
+    let read = async {
+        match names {
+            [] => output.read(sky, SHOW, print).await,
+            names => read_all(sky, output, names).await,
+        }
+    };
     let shown = tokio::select! {
-        shown = output.read(sky, SHOW, print) => shown,
+        shown = read => shown,
         told = tell_waits(sky, output), if output.follow => match told? {},
         _ = tokio::signal::ctrl_c() => {
             goes_on(id);

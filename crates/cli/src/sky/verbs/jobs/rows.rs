@@ -41,7 +41,12 @@ pub(super) fn rows(
             cloud: place.cloud,
             region: place.region,
             zone: place.zone,
-            submitted_at: if at == 0 { job.submitted.map(Timestamp::as_second) } else { began(task) },
+            is_primary_in_job_group: file.filter(|_| job.job.spec.group).map(|_| asked.auxiliary.is_none()),
+            submitted_at: if at == 0 || job.job.spec.group {
+                job.submitted.map(Timestamp::as_second)
+            } else {
+                began(task)
+            },
             start_at: seconds(&task.started_at),
             end_at: seconds(&task.ended_at),
             last_recovered_at: seconds(&task.recovered_at).or(seconds(&task.started_at)).unwrap_or(-1),
