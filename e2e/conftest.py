@@ -292,7 +292,10 @@ def choose_share(config: pytest.Config, items: list[pytest.Item]) -> None:
     folder = lambda item: str(item.path.relative_to(E2E) if item.path.is_relative_to(E2E) else item.path)
     name = lambda item: folder(item) + "::" + item.nodeid.partition("::")[2]
     if os.environ.get("LONG") == "only":
-        left = [item for item in items if shares.share(name(item), on_real_clusters(item)) == 1]
+        left = [
+            item for item in items
+            if shares.share(name(item), on_real_clusters(item)) == 1 and not name(item).startswith(shares.IN_PART)
+        ]  # fmt: skip
     elif os.environ.get("TRAINYARD_GATE"):
         played = shares.played([(name(item), on_real_clusters(item)) for item in items])
         left = [item for item in items if name(item) not in played]

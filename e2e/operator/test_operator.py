@@ -18,7 +18,7 @@ from test_recordings import GOLDEN, NOT_YET, hold, replay
 
 @pytest.mark.timeout(1800)
 def test_recordings_on_kubernetes(cluster: Cluster, tmp_path: pathlib.Path):
-    """All scenarios of Trainer, with the shipped rights alone; before, the probe names what is missing."""
+    """Scenarios of Trainer, with the shipped rights alone; before, the probe names what is missing."""
     cluster.kubectl("delete", "clustertrainingruntimes", "--all", "--ignore-not-found")  # of tests before
     operator = Operator(cluster, tmp_path, url(), config={
         **AS_UPSTREAM, "clientConnection": {"qps": 500, "burst": 1000}, "health": {"livenessEndpointName": "alive", "readinessEndpointName": "/prepared"},
