@@ -105,7 +105,7 @@ async fn read_all(sky: &Sky, output: &ManagedOutput, names: &[String]) -> Result
     let each = names.iter().zip(0..).map(|(name, task)| async move {
         let output = ManagedOutput { task: Some(task), ..output.clone() };
         let print = |line: ManagedLine| {
-            clusters::say(format!("[{name}] {}", line.text));
+            clusters::say(&format!("[{name}] {}", line.text));
             Ok(())
         };
         output.read(sky, SHOW, print).await
@@ -121,14 +121,14 @@ async fn show(sky: &Sky, job: &ManagedJob, output: &ManagedOutput, names: &[Stri
         clusters::say(&line.text);
         Ok(())
     };
-    let read = async {
+    let shown = async {
         match names {
             [] => output.read(sky, SHOW, print).await,
             names => read_all(sky, output, names).await,
         }
     };
     let shown = tokio::select! {
-        shown = read => shown,
+        shown = shown => shown,
         told = tell_waits(sky, output), if output.follow => match told? {},
         _ = tokio::signal::ctrl_c() => {
             goes_on(id);
