@@ -247,8 +247,8 @@ impl Observed {
         let states: Vec<State> = tasks.iter().map(|task| task.state).collect();
         let mut status = before.clone();
         status.state = state_of(&states);
-        if self.job.spec.group && status.state.has_ended() {
-            status.state = self.state_of_group(&tasks).unwrap_or(status.state);
+        if self.job.spec.group {
+            status.state = self.state_of_group(&states).unwrap_or(status.state);
         }
         status.recoveries = tasks.iter().map(|task| task.recoveries).sum();
         status.tasks = tasks;
@@ -335,11 +335,11 @@ impl Observed {
         let (writes, is_gone) = self.ended_attempt(index, now);
         turn.writes = writes;
         turn.task.state = State::Cancelling;
-        turn.task.message = match self.pool {
-            None => "the control plane removes the machines of the job",
-            Some(_) => "the control plane ends the processes of the job",
-        }
-        .to_owned();
+        turn.task.message = match (ground, &self.pool) {
+            (Ground::Group, _) => format!("{why}; the control plane removes its machines"),
+            (_, None) => "the control plane removes the machines of the job".to_owned(),
+            (_, Some(_)) => "the control plane ends the processes of the job".to_owned(),
+        };
         if !is_gone && self.pool.is_some() {
             // a change of a pod wakes no job
             turn = turn.after(SOON);

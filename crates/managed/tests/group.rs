@@ -214,7 +214,7 @@ fn auxiliary_tasks_end_after_the_primary_ones() {
     let mut scene = Scene::started();
     scene.ends(TRAINER, "Completed");
     assert_eq!(scene.task(TRAINER).state, State::Succeeded);
-    assert_eq!((scene.task(HELPER).state, scene.job().status.state), (State::Running, State::Running));
+    assert_eq!((scene.task(HELPER).state, scene.job().status.state), (State::Running, State::WindingDown));
     scene.0.pass(11);
     scene.run();
     let helper = scene.task(HELPER);

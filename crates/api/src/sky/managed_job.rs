@@ -386,7 +386,7 @@ pub enum ManagedState {
     Starting,
     /// Its code runs.
     Running,
-    /// Its results are gathered.
+    /// Its results are gathered, or auxiliary tasks of a job group end after the primary ones.
     WindingDown,
     /// It is being started again.
     Recovering,

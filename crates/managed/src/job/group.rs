@@ -124,13 +124,16 @@ impl Observed {
         missing.map(|(index, _)| name(file, index)).collect()
     }
 
-    /// The state of a group all of whose tasks have ended: that of its primary tasks.
-    pub(super) fn state_of_group(&self, tasks: &[ManagedTask]) -> Option<State> {
+    /// The state of a group: that of its primary tasks. While others end after them, it is winding down.
+    pub(super) fn state_of_group(&self, tasks: &[State]) -> Option<State> {
         let file = self.file.as_ref()?.as_ref().ok()?;
         let all = file.tasks.iter().zip(tasks);
-        let primary: Vec<State> =
-            all.filter(|(asked, _)| asked.auxiliary.is_none()).map(|(_, task)| task.state).collect();
-        (!primary.is_empty()).then(|| super::state_of(&primary))
+        let primary: Vec<State> = all.filter(|(asked, _)| asked.auxiliary.is_none()).map(|(_, state)| *state).collect();
+        match super::state_of(&primary) {
+            _ if primary.is_empty() => None,
+            state if state.has_ended() && !tasks.iter().all(|state| state.has_ended()) => Some(State::WindingDown),
+            state => Some(state),
+        }
     }
 }
 
