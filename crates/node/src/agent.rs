@@ -205,6 +205,7 @@ impl<W: PodApi> Agent<W> {
         let settings = Settings {
             cgroup: cgroups.group.clone(),
             data: config.data.clone(),
+            machine_hosts: hosts_of_container(&isolation),
             isolation,
             host_ip: config.host_ip,
             api_server: config.api_server.clone(),
@@ -219,6 +220,7 @@ impl<W: PodApi> Agent<W> {
         };
         let indices: BTreeSet<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let mut registry = Registry::new(&config.data, &settings.domain, indices, config.share.clone());
+        registry.name_in(settings.machine_hosts.clone());
         if let Some(group) = &cgroups.group {
             cgroup::clear(group, |uid| PodDir::of(&config.data, uid).path().exists());
         }
@@ -365,6 +367,14 @@ impl<W: PodApi> Agent<W> {
         }
         workers.tasks.shutdown().await;
     }
+}
+
+/// The hosts file of the container that the agent runs in, if pods have none of their own: a kubelet made it for this container alone.
+fn hosts_of_container(isolation: &Isolation) -> Option<PathBuf> {
+    let path = PathBuf::from("/etc/hosts");
+    let is_in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let is_writable = || fs::OpenOptions::new().write(true).open(&path).is_ok();
+    (!isolation.is_hosts() && is_in_pod && is_writable()).then_some(path)
 }
 
 /// The directories of all pods that were ever started here and not cleaned up.

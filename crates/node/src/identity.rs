@@ -166,6 +166,27 @@ pub fn hosts_file(me: &Peer, peers: &[Peer], domain: &str, own_names: &OwnNames)
     text
 }
 
+/// Around the lines that are ours in a hosts file that is not.
+const BEGIN: &str = "# Written by trainyard: begin\n";
+const END: &str = "# Written by trainyard: end\n";
+
+/// A hosts file with these lines of ours instead of those that it has.
+pub fn with_lines(text: &str, lines: &BTreeSet<String>) -> String {
+    let mut out = match (text.find(BEGIN), text.find(END)) {
+        (Some(begin), Some(end)) if begin < end => format!("{}{}", &text[..begin], &text[end + END.len()..]),
+        _ => text.to_owned(),
+    };
+    if !lines.is_empty() {
+        if !out.is_empty() && !out.ends_with('\n') {
+            out.push('\n');
+        }
+        out += BEGIN;
+        out.extend(lines.iter().map(|line| format!("{line}\n")));
+        out += END;
+    }
+    out
+}
+
 /// The rendezvous ports that the pod's containers ask for: from known variables with a literal value, and from known
 /// address variables and flags that name a host of the pod's own subdomain.
 pub fn wanted_ports(pod: &Pod) -> BTreeSet<u16> {
@@ -378,6 +399,18 @@ mod tests {
         let plain = Adapt { without_names: true, ..adapt };
         assert_eq!(plain.text("h=x.train,y.train.default:1"), "h=127.0.0.1,127.0.0.1:1");
         assert_eq!(plain.text("trainer-0.g:29500 data_1-0.g."), "10.0.0.7:29500 10.0.0.8.");
+    }
+
+    #[test]
+    fn lines_of_ours_come_change_and_go() {
+        let lines = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|line| (*line).to_owned()).collect() };
+        let before = "127.0.0.1 localhost\n10.0.0.1 me";
+        let first = with_lines(before, &lines(&["10.0.0.7 a-0.g"]));
+        assert_eq!(first, format!("{before}\n{BEGIN}10.0.0.7 a-0.g\n{END}"));
+        let second = with_lines(&format!("{first}10.0.0.2 later\n"), &lines(&["10.0.0.8 a-0.g", "10.0.0.9 b-0.g"]));
+        assert_eq!(second, format!("{before}\n10.0.0.2 later\n{BEGIN}10.0.0.8 a-0.g\n10.0.0.9 b-0.g\n{END}"));
+        assert_eq!(with_lines(&second, &lines(&[])), format!("{before}\n10.0.0.2 later\n"));
+        assert_eq!(with_lines("", &lines(&[])), "");
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Settings {
     /// The agent's directory: pods, claims, and a few programs.
     pub data: PathBuf,
     pub isolation: Isolation,
+    /// The machine's own hosts file, which gets the names that pods give; `None`: pods have hosts files, or there is no writing it.
+    pub machine_hosts: Option<PathBuf>,
     pub host_ip: Ipv4Addr,
     /// Host and port of the API server, for `KUBERNETES_SERVICE_HOST` and `_PORT`.
     pub api_server: Option<(String, u16)>,
@@ -193,7 +195,11 @@ impl Build<'_> {
             domain: &self.settings.domain,
             ports: &self.choice.ports,
             without_names,
-            own_names: &OwnNames::of(self.pod),
+            own_names: &match self.settings.machine_hosts {
+                None => OwnNames::of(self.pod),
+                // names work
+                Some(_) => OwnNames::default(),
+            },
         };
         let adapt_variable = |name: &str, value: String| adapt.variable(name, value);
         let mut base = self.base_environment(name);

@@ -28,6 +28,8 @@ pub struct Registry {
     domain: String,
     gpus: BTreeSet<u32>,
     share: Share,
+    /// The machine's own hosts file, if the names that pods give go there.
+    machine_hosts: Option<PathBuf>,
     members: Members,
 }
 
@@ -150,7 +152,13 @@ impl fmt::Display for Lack {
 
 impl Registry {
     pub fn new(data: &Path, domain: &str, gpus: BTreeSet<u32>, share: Share) -> Self {
-        Self { data: data.to_owned(), domain: domain.to_owned(), gpus, share, members: Members::default() }
+        let (data, domain) = (data.to_owned(), domain.to_owned());
+        Self { data, domain, gpus, share, machine_hosts: None, members: Members::default() }
+    }
+
+    /// Puts the names that pods give into the machine's own hosts file.
+    pub fn name_in(&mut self, machine_hosts: Option<PathBuf>) {
+        self.machine_hosts = machine_hosts;
     }
 
     /// Takes over what a pod was given by an earlier agent.
@@ -192,6 +200,7 @@ impl Registry {
         if member.names != names {
             member.names = names;
             self.refresh_hosts(uid);
+            self.name_on_machine();
         }
     }
 
@@ -201,6 +210,7 @@ impl Registry {
             self.share.parts().held = self.held();
             self.tell_peers(&member.peer);
             self.hold_ports_of(&member.peer);
+            self.name_on_machine();
         }
     }
 
@@ -305,7 +315,23 @@ impl Registry {
 
     /// Writes the hosts file of a pod, in place: it may be mounted.
     pub fn write_hosts(&self, uid: &str) -> io::Result<()> {
+        self.name_on_machine();
         self.put_hosts(uid, true)
+    }
+
+    /// Brings the machine's own hosts file up to date.
+    fn name_on_machine(&self) {
+        let Some(path) = &self.machine_hosts else { return };
+        let aliases = self.members.all.values().flat_map(|member| &member.names.aliases);
+        let lines = aliases.map(|(address, names)| format!("{address} {}", names.join(" "))).collect();
+        let written = files::read(path, HOSTS_BYTES_MAX).and_then(|old| {
+            let old = String::from_utf8_lossy(&old);
+            let new = identity::with_lines(&old, &lines);
+            if new == old { Ok(()) } else { put(path, &new, false) }
+        });
+        if let Err(error) = written {
+            tracing::warn!(%error, "cannot put the names of a job group into {}", path.display());
+        }
     }
 
     fn put_hosts(&self, uid: &str, create: bool) -> io::Result<()> {
@@ -316,10 +342,7 @@ impl Registry {
         if files::read(&path, HOSTS_BYTES_MAX).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(());
         }
-        let mut file = OpenOptions::new().write(true).create(create).truncate(false).mode(0o644).open(path)?;
-        // One write of the whole, then the cut: a reader in between sees at worst old lines after the new ones.
-        file.write_all(text.as_bytes())?;
-        file.set_len(text.len() as u64)
+        put(&path, &text, create)
     }
 
     fn tell_peers(&self, peer: &Peer) {
@@ -336,6 +359,14 @@ impl Registry {
             Ok(()) => {}
         }
     }
+}
+
+/// Writes a file in place.
+fn put(path: &Path, text: &str, create: bool) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(create).truncate(false).mode(0o644).open(path)?;
+    // One write of the whole, then the cut: a reader in between sees at worst old lines after the new ones.
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]
@@ -374,6 +405,13 @@ mod tests {
         registry.rename(&renamed);
         let hosts = fs::read_to_string(PodDir::of(tmp.path(), "a0").hosts()).unwrap();
         assert!(hosts.ends_with("10.0.0.7 trainer-0.g\n"), "{hosts}");
+        let machine = tmp.path().join("machine-hosts");
+        fs::write(&machine, "127.0.0.1 localhost\n").unwrap();
+        registry.name_in(Some(machine.clone()));
+        registry.write_hosts("a0").unwrap();
+        assert!(fs::read_to_string(&machine).unwrap().contains("10.0.0.7 trainer-0.g\n"));
+        registry.rename(&pods[0]);
+        assert_eq!(fs::read_to_string(&machine).unwrap(), "127.0.0.1 localhost\n");
         pods[2..].iter().for_each(|pod| drop(registry.enter(pod)));
         let given: Vec<Given> = pods.iter().map(|pod| registry.give(pod).unwrap()).collect();
         assert_eq!(given[0].ports, given[1].ports);
