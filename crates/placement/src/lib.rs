@@ -1,7 +1,7 @@
 //! Which machine, where, at what price.
 //!
 //! Pure: price lists are texts, what is free is an argument. [`place()`] looks for machines for tasks (`search`, cloud by cloud in
-//! `market`), and chooses one for each (`solve`).
+//! `market`), and chooses one for each (`solve`). [`group`] chooses the place that all tasks of a job group share.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
@@ -11,6 +11,7 @@ pub mod cloud;
 pub mod egress;
 mod free;
 mod gcp;
+pub mod group;
 pub mod list;
 mod market;
 pub mod place;

@@ -3,4 +3,5 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should")]
 
 mod best;
+mod group;
 mod reasons;
