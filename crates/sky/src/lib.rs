@@ -9,6 +9,7 @@ pub mod commands;
 pub mod console;
 pub mod error;
 pub mod file;
+pub mod group;
 pub mod infra;
 pub mod mounts;
 pub mod place;

@@ -102,6 +102,20 @@ pub fn minutes(text: &str) -> Result<i128, TaskError> {
     found.ok_or_else(|| TaskError::value(format!("Invalid time format: {text}")))
 }
 
+/// Seconds of a text such as `30`, `30s`, `5M`; `None` for any other text. More than a `u32` holds (136 years) is its maximum.
+pub fn seconds(text: &str) -> Option<u32> {
+    const UNITS: [(&str, u64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 604_800)];
+    let lower = text.to_ascii_lowercase();
+    let in_unit = UNITS.iter().find_map(|(unit, each)| Some((lower.strip_suffix(unit)?, *each)));
+    let (number, each) = in_unit.unwrap_or((&lower, 1));
+    if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    // only a number that is too large is not read
+    let seconds = number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(each);
+    Some(u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
 /// Ports and ranges of ports, sorted and joined: `80`, `81-90` is `80-90`.
 ///
 /// # Errors
@@ -213,6 +227,27 @@ mod tests {
         let all = |texts: &[&str]| ports(texts.iter().map(|text| (*text).to_owned()));
         assert_eq!(all(&["8080", "80-81,82", "8080"]), Ok(vec!["80-82".into(), "8080".into()]));
         assert!(all(&["90-80"]).is_err() && all(&["0"]).is_err() && all(&["a"]).is_err() && all(&["1-2-3"]).is_err());
+    }
+
+    #[test]
+    fn seconds_have_a_unit_or_none() {
+        for (text, value) in [
+            ("0", Some(0)),
+            ("30", Some(30)),
+            ("30s", Some(30)),
+            ("5M", Some(300)),
+            ("1h", Some(3600)),
+            ("2d", Some(172_800)),
+            ("1W", Some(604_800)),
+            ("007", Some(7)),
+            ("9999w", Some(u32::MAX)),
+            ("99999999999999999999999", Some(u32::MAX)),
+        ] {
+            assert_eq!(seconds(text), value, "{text}");
+        }
+        for text in ["", "s", "-1", "+1", "1.5m", "1 m", "m5", "5ms", "True", "٣", "\u{212a}"] {
+            assert_eq!(seconds(text), None, "{text}");
+        }
     }
 
     #[test]

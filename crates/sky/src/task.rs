@@ -9,6 +9,7 @@ use placement::Catalogue;
 use crate::check::{is_remote_workdir, taken_by_workdir};
 use crate::error::TaskError;
 use crate::mounts::{Mounts, is_cloud_url};
+use crate::quantity::seconds;
 use crate::resources::Alternatives;
 use crate::schema::{self, Reader};
 use crate::secrets::Secrets;
@@ -399,8 +400,7 @@ fn data(field: Option<Value>, what: &str) -> Result<Option<(String, Value)>, Tas
 
 /// Whether a text is a duration in seconds as `termination_delay` takes it: `30`, `30s`, `5M`.
 pub(crate) fn check_duration(text: &str, field: &str) -> Result<(), TaskError> {
-    let number = text.strip_suffix(['s', 'm', 'h', 'd', 'w', 'S', 'M', 'H', 'D', 'W']).unwrap_or(text);
-    if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) {
+    if seconds(text).is_some() {
         return Ok(());
     }
     Err(TaskError::value(format!(
