@@ -1,6 +1,7 @@
 """Writes random task files, which `record.py` judges: `generate.py SEED FILES PLANS DIR` makes FILES times DIR/task/NAME/{task.yaml,options.json},
-of which many are faulty, and PLANS times DIR/optimizer/NAME/{task.yaml,options.json}, for most of which there are machines. Every other file is a
-recording of crates/sky/golden with something changed; with FILES come all fields with all kinds of values, and all clouds with all that one may lack.
+of which many are faulty, PLANS times DIR/optimizer/NAME/{task.yaml,options.json}, for most of which there are machines, and half as many job groups
+in DIR/group-placement.json. Every other file is a recording of crates/sky/golden with something changed; with FILES come all fields with all kinds of
+values, and all clouds with all that one may lack.
 Left out is what COMPATIBILITY.md names: tags such as `!!set`, halves of a character, a directive inside of a document."""
 
 from __future__ import annotations
@@ -382,6 +383,24 @@ def plan(rng: random.Random) -> tuple[str, dict]:
     return yaml.safe_dump_all(documents, sort_keys=False), options
 
 
+def group(rng: random.Random) -> tuple[str, dict]:
+    """The text of a job group, and the clouds that may be used."""
+    some = rng.sample(ENABLED, rng.choice([1, 1, 2, 2, 3, 5, 5]))
+    header: dict = {"name": "g", "execution": "parallel"}
+    if rng.random() < 0.5:
+        header["inter_connection"] = rng.random() < 0.3
+    names = ["a", "b", "c", "d"][: rng.choices([1, 2, 3, 4], [2, 4, 3, 1])[0]]
+    documents = [header]
+    for name in names:
+        one: dict = {"name": name, "run": "x", "resources": machine(rng)}
+        if rng.random() < 0.25:
+            one["resources"] = {"infra": rng.choice([*PLACES, "k8s"])}
+        if rng.random() < 0.25:
+            one["num_nodes"] = rng.choice([2, 4])
+        documents.append(one)
+    return yaml.safe_dump_all(documents, sort_keys=False), {"clouds": [cloud for cloud in ENABLED if cloud in some]}
+
+
 def main() -> None:
     seed, files, plans, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     for kind, count, made in [("task", files, case), ("optimizer", plans, plan)]:
@@ -392,6 +411,12 @@ def main() -> None:
             text, options = variant(rng) if kind == "task" and at % 2 else made(rng)
             (place / "task.yaml").write_text(text)
             (place / "options.json").write_text(json.dumps(options))
+    groups = []
+    for at in range(plans // 2):
+        text, options = group(random.Random(f"{seed}/group/{at}"))
+        groups.append({"name": f"s{seed}-{at:05}", "task.yaml": text, **options})
+    if groups:
+        (folder / "group-placement.json").write_text(json.dumps({"cases": groups}, indent=0))
     for at, task_of_corner in enumerate(corners() if files else []):
         place = folder / "task" / f"corner-{at:05}"
         place.mkdir(parents=True, exist_ok=True)

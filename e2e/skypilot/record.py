@@ -1,6 +1,6 @@
 """Records what the installed SkyPilot makes of task files: `record.py DIR` writes DIR/task/NAME/expected.json and DIR/optimizer/NAME/expected.json
-for each task.yaml; with --plans only the latter. Where an expected.json of the optimizer is there already, it is compared, and what differs is left
-out and named: some choices of SkyPilot's hang on Python's hash seed.
+for each task.yaml, and `expected` of each case of DIR/group-placement.json; with --plans only the optimizer's. Where an expected.json of the optimizer
+is there already, it is compared, and what differs is left out and named: some choices of SkyPilot's hang on Python's hash seed.
 
 Runs with an interpreter that has `skypilot==0.14.1` and `kubernetes` (`make skypilot`), in a home of its own: price lists from
 DIR/catalog, a kubeconfig and a Slurm configuration as in the recordings' README.
@@ -172,12 +172,37 @@ def record_plans() -> None:
         expected.write_text(json.dumps(out, indent=2))
 
 
+def together(case: dict) -> dict:
+    """Where the tasks of a group are placed."""
+    enabled = [cloud for cloud in ENABLED if str(cloud).lower() in case["clouds"]]
+    sky_check.get_cached_enabled_clouds_or_refresh = lambda *_, **__: list(enabled)
+    try:
+        dag = dag_utils.load_dag_from_yaml_str(case["task.yaml"])
+        for task in dag.tasks:
+            task.validate()
+        optimizer.Optimizer.optimize_job_group(dag, quiet=True)
+        return {"inter_connection": bool(dag.inter_connection), "tasks": [{"name": task.name, **machine(task.best_resources)} for task in dag.tasks]}
+    except BaseException as error:
+        return {"error": told(error)}
+
+
+def record_groups() -> None:
+    path = FOLDER / "group-placement.json"
+    if path.exists():
+        groups = json.loads(path.read_text())
+        for case in groups["cases"]:
+            with contextlib.redirect_stdout(sys.stderr):
+                case["expected"] = together(case)
+        path.write_text(json.dumps(groups, indent=0))
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
     annotations.is_on_api_server = True
     record_plans()
     if "--plans" in sys.argv:
         return
+    record_groups()
     sky_check.get_cached_enabled_clouds_or_refresh = lambda *_, **__: list(ENABLED)
     plugins.plugins_loaded = lambda: True
     for case in sorted((FOLDER / "task").glob("*")):

@@ -3,6 +3,7 @@
 mod balancer;
 mod cli;
 mod commands;
+mod groups;
 mod jobs;
 mod launches;
 mod optimizer;
@@ -49,6 +50,11 @@ pub fn replay(folder: &Path, only: &str) -> Result<()> {
     let catalogue = if prices.is_dir() { read_catalogue(&prices)? } else { Catalogue::default() };
     let mut tally = Tally::default();
     folders(folder, only, &catalogue, &mut tally)?;
+    let recorded = folder.join("group-placement.json");
+    let found = if recorded.is_file() { groups::replay(&recorded, &catalogue)? } else { Vec::new() };
+    for (name, outcome) in found.into_iter().filter(|(name, _)| name.contains(only)) {
+        tally.outcome("group-placement", Path::new(&name), outcome);
+    }
     lists(folder, only, &catalogue, &mut tally)?;
     type Replayed = fn(&Path) -> Result<Vec<(String, Option<String>)>>;
     let facts: [(&str, Replayed); 9] = [
