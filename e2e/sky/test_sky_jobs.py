@@ -193,6 +193,43 @@ run: echo three
     nothing_left(jobs)
 
 
+def submission(jobs: Jobs, number: int) -> list[dict]:
+    """The tasks of the job as they were submitted."""
+    name = job(jobs, number)["spec"]["submission"]
+    return json.loads(json.loads(jobs.kubectl("get", "configmap", name, "-o", "json").stdout)["data"]["job"])["tasks"]
+
+
+def test_tasks_of_a_group_are_bound_to_one_place(jobs: Jobs) -> None:
+    # no cluster has run on this host, so it counts as usable
+    pools = jobs.user / ".sky/ssh_node_pools.yaml"
+    pools.parent.mkdir(exist_ok=True)
+    pools.write_text("lab: {hosts: [192.0.2.1]}\n")
+    header = "name: g\nexecution: parallel\nprimary_tasks: [a]\ntermination_delay: {default: 2m, c: 5}\n"
+    a = "---\nname: a\nrun: sleep 1000\n"
+    b = "---\nname: b\nresources: {any_of: [{infra: local, cpus: 1+}, {infra: ssh/lab}]}\nrun: sleep 1000\n"
+    c = "---\nname: c\nresources: {infra: %s}\nrun: sleep 1000\n"
+    try:
+        said = jobs.sky("jobs", "launch", "-y", jobs.write("group.yaml", header + a + b + c % "local"))
+        assert "Job group 'g' will be launched on (estimated):" in said and "All tasks run on: Local" in said, said
+        number = int(re.search(r"Managed Job ID: (\d+)", said).group(1))
+        assert job(jobs, number)["spec"]["group"] is True
+        tasks = submission(jobs, number)
+        assert [task["task"]["resources"]["infra"] for task in tasks] == ["local"] * 3, tasks
+        assert [task.get("auxiliary") for task in tasks] == [None, 120, 5]
+        jobs.sky("jobs", "cancel", "-y", str(number))
+        # nothing is bound where the tasks may be apart
+        apart = jobs.write("group.yaml", f"inter_connection: false\n{header}---\nname: b\nresources: {{infra: local}}\nrun: x\n{a}{c % 'ssh/lab'}")
+        said = jobs.sky("jobs", "launch", apart, code=1)
+        assert "each is placed alone" in said and "First choice: SSH lab" in said and "Aborted!" in said, said
+        together = jobs.write("group.yaml", f"{header}---\nname: b\nresources: {{infra: local}}\nrun: x\n{a}{c % 'ssh/lab'}")
+        said = jobs.sky("jobs", "launch", "-y", together, code=1)
+        assert "Job group 'g' cannot be placed: no infra has machines for all its tasks. Possible are task 'b' on Local; task 'a' on " in said, said
+        assert "task 'c' on SSH lab. Name the same `infra`" in said, said
+    finally:
+        pools.unlink()
+    nothing_left(jobs)
+
+
 def test_many_are_submitted_at_once(jobs: Jobs) -> None:
     said = jobs.sky("jobs", "launch", "-y", "--num-jobs", "6", "--infra", "local", "-n", "many", "true")
     first, last = map(int, re.search(r"Managed Job IDs: (\d+)-(\d+)", said).groups())

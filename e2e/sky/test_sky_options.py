@@ -288,7 +288,8 @@ TRIED: dict[str, list[tuple[str, int, str, list[str]]]] = {
         ("pool", 1, "-p x true", ["Pool 'x' does not exist."]),
         ("num_jobs", 0, "-y --infra local --num-jobs 2 true", ["Managed Job IDs: "]),
         ("job_group", 1, "--job-group x true", [LACKS.format("sky jobs launch --job-group")]),
-        ("no_job_group", 1, "--no-job-group true", [LACKS.format("sky jobs launch --no-job-group")]),
+        # no job joins another one in any case
+        ("no_job_group", 1, "--infra local --no-job-group true", ["Aborted!"]),
         ("git_url", 0, "-y --infra local --git-url $PWD/repository cat a.txt; jobs logs", [") one"]),
         ("git_ref", 0, "-y --infra local --git-url $PWD/repository --git-ref other cat a.txt; jobs logs", [") two"]),
         ("workspace", 1, "-w team true", [LACKS.format("sky jobs launch --workspace")]),

@@ -69,7 +69,22 @@ FILES: list[tuple[str | bytes, str, tuple[int, int] | None]] = [
     (UTF_16, "it is no text in UTF-8", None),
     (b"# filler\n" * 2_000_000, "it has more than 16 MiB", None),
     ("name: p\n---\nname: a\nrun: x\n---\nname: b\nrun: y\n", "`trainyard sky launch` supports a single task only", None),
+    ("name: g\nexecution: parallel\n---\nname: a\nrun: x\n", "only supported by `trainyard sky jobs launch`. `trainyard sky launch` supports a single task only", None),
+    ("execution: parallel\n---\nname: a\nrun: x\n", "Job Group header missing required fields", (1, 1)),
+    ("name: g\nexecution: parallel\ntermination_delay: soon\n---\nname: a\nrun: x\n", "Invalid time duration for termination_delay: 'soon'", (3, 20)),
+    ("name: g\nexecution: parallel\nprimary_tasks: [b]\n---\nname: a\nrun: x\n", "primary_tasks references unknown job: b", (3, 16)),
+    ("name: g\nexecution: parallel\ninter_connection: maybe\n---\nname: a\nrun: x\n", "inter_connection must be a boolean", (3, 19)),
+    ("name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: a\nrun: y\n", "Duplicate job name in Job Group: a", (7, 7)),
 ]  # fmt: skip
+
+GROUP = "name: g\nexecution: parallel\n---\nname: a\nrun: x\n---\nname: b\n"
+# files that WORDS name
+NAMED = {
+    "group.yaml": f"{GROUP}run: y\n",
+    "no-run.yaml": f"{GROUP}setup: y\n",
+    "case.yaml": f"{GROUP}run: y\n---\nname: A\nrun: z\n",
+    "long.yaml": f"{GROUP}run: y\n---\nname: {'c' * 62}\nrun: z\n",
+}
 
 # words, exit code, what is said
 WORDS: list[tuple[list[str], int, str]] = [
@@ -102,6 +117,15 @@ WORDS: list[tuple[list[str], int, str]] = [
     (["exec"], 2, "Missing argument '[CLUSTER]'"),
     (["gpus", "list", "A100:x"], 2, "Invalid accelerator quantity x"),
     (["check", "nimbus"], 1, "There is no cloud nimbus"),
+    (["jobs", "launch", "-y", "-p", "pool", "group.yaml"], 1, "Job group 'g' cannot run in pool 'pool'"),
+    (["jobs", "launch", "-y", "--num-jobs", "2", "group.yaml"], 1, "--num-jobs 2 is not supported for job group 'g'"),
+    (["jobs", "launch", "-y", "no-run.yaml"], 1, "Task 'b' of job group 'g' has no `run`"),
+    (["jobs", "launch", "-y", "case.yaml"], 1, "Tasks 'a' and 'A' of job group 'g' would have the same host names"),
+    (["jobs", "launch", "-y", "long.yaml"], 1, "cannot have the host name"),
+    (["jobs", "launch", "-y", "--job-group", "3", "group.yaml"], 1, "no job joins another one that runs"),
+    (["exec", "c", "group.yaml"], 2, "supports a single task only"),
+    (["serve", "up", "-y", "group.yaml"], 2, "only supported by `trainyard sky jobs launch`"),
+    (["jobs", "pool", "apply", "-y", "group.yaml"], 2, "only supported by `trainyard sky jobs launch`"),
 ]
 
 
@@ -111,6 +135,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     shutil.copytree(ROOT / "crates/sky/golden/catalog/v8", place / "home/.sky/catalogs/v8")
     (place / "folder.yaml").mkdir()
     (place / "text.yaml").write_text("just a text\n")
+    for name, text in NAMED.items():
+        (place / name).write_text(text)
     (place / "a.txt").write_text("x")
     (place / "binary").write_bytes(b"A=\xff\n")
     return place

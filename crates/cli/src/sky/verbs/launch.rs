@@ -12,7 +12,7 @@ use ::sky::value::Value as Field;
 use api::sky::{Candidate, LaunchPhase, LaunchSpec, LaunchStatus, Place, Power, WhenSetUp};
 use managed::jobs::Status;
 use managed::launch::fit::{fits, taken};
-use managed::launch::{self, step, unmet};
+use managed::launch::{self, Refused, step, unmet};
 use offers::AtHand;
 use serde_json::{Value, json};
 
@@ -74,8 +74,19 @@ pub(super) async fn places(
     task: &mut ::sky::Task,
     source: Option<&Source>,
     world: &Circumstances<'_>,
-    (settings, catalog): (&Value, &str),
+    around: (&Value, &str),
 ) -> Result<Vec<Candidate>, End> {
+    let at_hand = look(sky, task, world, around).await?;
+    find(task, source, world, &at_hand)?.shown()
+}
+
+/// The machines at hand for a task; prints which places are left out.
+pub(super) async fn look(
+    sky: &Sky,
+    task: &::sky::Task,
+    world: &Circumstances<'_>,
+    (settings, catalog): (&Value, &str),
+) -> Result<AtHand, End> {
     let asked = json!({"task": launch::bare(task, world.catalogue), "settings": settings, "catalog": catalog});
     let told = client::offers::look(&sky.client, &sky.namespace, &asked).await?;
     let at_hand = AtHand::from_json(&told).ok_or_else(|| {
@@ -92,6 +103,47 @@ pub(super) async fn places(
     at_hand.unusable.iter().filter(|(place, _)| is_meant(place)).for_each(|(place, why)| {
         eprintln!("{place} is left out: {why}");
     });
+    Ok(at_hand)
+}
+
+/// Where the machines of a task may be, and what is printed about it.
+pub(super) struct Places {
+    told: String,
+    found: Result<launch::Places, Refused>,
+}
+
+impl Places {
+    /// Prints what was considered.
+    ///
+    /// # Errors
+    /// No machines are made at any of the places.
+    pub fn shown(self) -> Result<Vec<Candidate>, End> {
+        say(self.told.trim_end());
+        let launch::Places { candidates, without_effect } = self.found?;
+        tell(without_effect);
+        Ok(candidates)
+    }
+
+    /// The places in the order in which they are tried. None where no machines are made at any of them.
+    pub fn candidates(&self) -> &[Candidate] {
+        self.found.as_ref().map_or(&[], |found| &found.candidates)
+    }
+
+    /// Places that nothing is printed about.
+    #[cfg(test)]
+    pub fn of(candidates: Vec<Candidate>) -> Self {
+        let found = Ok(launch::Places { candidates, without_effect: Vec::new() });
+        Self { told: String::new(), found }
+    }
+}
+
+/// Chooses among the machines at hand.
+pub(super) fn find(
+    task: &mut ::sky::Task,
+    source: Option<&Source>,
+    world: &Circumstances<'_>,
+    at_hand: &AtHand,
+) -> Result<Places, End> {
     let around = Circumstances {
         nodes: &at_hand.nodes,
         pools: &at_hand.pools,
@@ -100,10 +152,8 @@ pub(super) async fn places(
         ..*world
     };
     let planned = planned(task, source, &around).map_err(End::Printed)?;
-    say(planned.told.trim_end());
-    let launch::Places { candidates, without_effect } = launch::places(task, &planned, at_hand.kubernetes.as_ref())?;
-    tell(without_effect);
-    Ok(candidates)
+    let found = launch::places(task, &planned, at_hand.kubernetes.as_ref());
+    Ok(Places { told: planned.told, found })
 }
 
 /// Follows a launch, then its job's output.

@@ -6,7 +6,7 @@ use ::sky::commands::Call;
 
 /// Options that nothing here acts on, by command.
 const OPTIONS: [(&str, &[&str]); 8] = [
-    ("sky jobs launch", &["job_group", "no_job_group", "cluster", "workspace"]),
+    ("sky jobs launch", &["job_group", "cluster", "workspace"]),
     ("sky launch", &["resize", "clone_disk_from", "priority", "workspace", "backend_name"]),
     ("sky status", &["endpoints", "endpoint"]),
     ("sky logs", &["provision", "hook_event", "autostop_alias"]),
@@ -23,7 +23,7 @@ fn instead(path: &str, option: &str) -> &'static str {
         "clone_disk_from" => "disks are not copied; `file_mounts` and `setup` fill a new machine",
         "resize" => "launch a cluster of another name, or `sky down` this one first",
         "priority" => "jobs of a cluster run first in, first out",
-        "job_group" | "no_job_group" => "launch a job for each task",
+        "job_group" => "no job joins another one that runs; add its task to the file of the job group",
         "cluster" => "use `--name NAME`; the clusters are named NAME-ID-TASK-ATTEMPT",
         "workspace" => "there is one workspace; namespaces of the control plane keep clusters apart",
         "backend_name" => "`--infra local` runs on this machine",
@@ -113,12 +113,20 @@ mod tests {
             ("check -w team", "`sky check --workspace`"),
             ("check -v", "`sky check --verbose` is not there: credentials"),
             ("gpus list -v", "`sky gpus list --verbose` is not there: what there is"),
+            ("jobs launch --job-group 3 true", "`sky jobs launch --job-group` is not there: no job joins"),
             ("jobs cancel 3 --task 1", "`sky jobs cancel --task` is not there: cancelling a job ends all its tasks"),
         ] {
             let told = option(&call(words)).unwrap_or_default();
             assert!(told.starts_with(says) && told.ends_with('.'), "{words}: {told}");
         }
-        for words in ["launch --fast --no-setup true", "status -v -r", "logs x 1 --tail 3", "check", "down --purge x"] {
+        for words in [
+            "launch --fast --no-setup true",
+            "jobs launch --no-job-group true",
+            "status -v -r",
+            "logs x 1 --tail 3",
+            "check",
+            "down --purge x",
+        ] {
             assert_eq!(option(&call(words)), None, "{words}");
         }
     }

@@ -3,8 +3,9 @@
 use super::super::fleet;
 use super::super::launch::{check_secrets, check_workdir, place, places};
 use super::super::{Around, Done, End, confirm, misused, refused, say};
+use super::group;
 use crate::sky::clusters::{self, Sky};
-use crate::sky::submit::{self, Trouble, said, value_error};
+use crate::sky::submit::{self, Trouble, value_error};
 use crate::sky::words::without_values;
 use ::clusters::SubmitError;
 use ::sky::commands::Call;
@@ -35,8 +36,14 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     let count = count(call)?;
     let PreparedJob { name, kind, mut tasks, told, source } = prepared_job(call, world).map_err(End::Printed)?;
     say(told.trim_end());
-    refuse(&kind)?;
     check_name(&name).map_err(|message| End::Trouble(Trouble::Said(message)))?;
+    let group = match kind {
+        Kind::Serial => None,
+        Kind::Parallel(group) => Some(group),
+    };
+    if group.is_some() {
+        group::check(&name, &tasks, call.value("pool"), count)?;
+    }
     for task in &tasks {
         refused::task(task)?;
         submitted::check(task)?;
@@ -46,9 +53,13 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     let settings = around.given.map(|given| Field::Map(given).to_json()).unwrap_or_default();
     let catalog = around.catalog.unwrap_or_default();
     // of the tasks as they were written: each attempt looks for machines anew
-    let asked = tasks.clone();
+    let mut asked = tasks.clone();
     let sky = clusters::connect().await?;
-    let what = if count > 1 { "managed jobs" } else { "managed job" };
+    let what = match count {
+        _ if group.is_some() => "job group",
+        1 => "managed job",
+        _ => "managed jobs",
+    };
     // jobs in a pool make no machines
     let mut all_places = Vec::new();
     let pool = match call.value("pool") {
@@ -61,14 +72,22 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
             if count > 1 {
                 say(format!("Submitting {count} managed jobs. Each job will be launched on its own cluster."));
             }
-            all_places = show_places(&sky, &name, &mut tasks, source.as_ref(), world, (&settings, &catalog)).await?;
+            let search = Search { sky: &sky, source: source.as_ref(), world, around: (&settings, &catalog) };
+            all_places = match &group {
+                None => show_places(&search, &name, &mut tasks).await?,
+                Some(group) => group::place_together(&search, &name, group, &mut asked).await?,
+            };
             String::new()
         }
     };
     confirm(call, &format!("Launching {} {what} '{name}'. Proceed?", if count > 1 { "the" } else { "a" }))?;
+    let mut tasks = priced(sent(&sky, &name, &asked, world).await?, &all_places);
+    for task in &mut tasks {
+        task.auxiliary = group.as_ref().and_then(|group| group.auxiliary(&task.name));
+    }
     let file = JobFile {
         submitted: Timestamp::now().strftime("%Y-%m-%d-%H-%M-%S-%6f").to_string(),
-        tasks: priced(sent(&sky, &name, &asked, world).await?, &all_places),
+        tasks,
         settings,
         catalog,
         count,
@@ -77,6 +96,7 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
         name,
         priority: submitted::priority(&asked),
         pool,
+        group: group.is_some(),
         user: submit::user(),
         command: without_values(std::env::args()),
         ..ManagedJobSpec::default()
@@ -86,30 +106,36 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     Ok(0)
 }
 
+/// What is needed to look for machines for a task.
+pub(super) struct Search<'a> {
+    pub sky: &'a Sky,
+    pub source: Option<&'a Source>,
+    pub world: &'a Circumstances<'a>,
+    /// Settings that go before those of the control plane, and its price lists.
+    pub around: (&'a Value, &'a str),
+}
+
 /// Shows where the machines of each task may be, and returns that.
-async fn show_places(
-    sky: &Sky,
-    name: &str,
-    tasks: &mut [Task],
-    source: Option<&Source>,
-    world: &Circumstances<'_>,
-    around: (&Value, &str),
-) -> Result<Vec<Vec<Candidate>>, End> {
+async fn show_places(search: &Search<'_>, name: &str, tasks: &mut [Task]) -> Result<Vec<Vec<Candidate>>, End> {
     say(format!("Managed job '{name}' will be launched on (estimated):"));
     let (are_several, mut all) = (tasks.len() > 1, Vec::new());
     for task in tasks {
         if let Some(task_name) = task.name.as_ref().filter(|_| are_several) {
             say(format!("\nTask '{task_name}':"));
         }
-        // the job acts on these, not the machines
-        for one in &mut task.resources.list {
-            (one.job_recovery, one.priority, one.priority_class) = (None, None, None);
-        }
-        let candidates = places(sky, task, source, world, around).await?;
+        of_machines(task);
+        let candidates = places(search.sky, task, search.source, search.world, search.around).await?;
         say(format!("First choice: {}", place(candidates.first())));
         all.push(candidates);
     }
     Ok(all)
+}
+
+/// Removes what the job acts on, and not its machines.
+pub(super) fn of_machines(task: &mut Task) {
+    for one in &mut task.resources.list {
+        (one.job_recovery, one.priority, one.priority_class) = (None, None, None);
+    }
 }
 
 /// Shows the pool whose workers the jobs run on.
@@ -169,15 +195,6 @@ fn count(call: &Call) -> Result<u32, End> {
             Err(misused(call, format!("Invalid value for '--num-jobs': {text} is not in the range 1<=x<={JOBS_MAX}.")))
         }
     }
-}
-
-/// What of a file is not there yet.
-fn refuse(kind: &Kind) -> Result<(), Trouble> {
-    let absent = |what: &str| Err(said("sky.exceptions.NotSupportedError", what));
-    if matches!(kind, Kind::Parallel(_)) {
-        return absent("`execution: parallel`: job groups do not run yet; launch a job for each task.");
-    }
-    Ok(())
 }
 
 fn print(call: &Call, ids: &[u32]) {

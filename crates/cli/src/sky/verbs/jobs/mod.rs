@@ -2,6 +2,7 @@
 
 mod cancel;
 mod explain;
+mod group;
 mod launch;
 mod logs;
 mod queue;
