@@ -25,11 +25,6 @@ struct Group<'a> {
     missing: Vec<&'a str>,
 }
 
-/// `trainer-0.pipeline`: how the other tasks of a group reach a machine of a task.
-fn host_name(task: &str, rank: usize, group: &str) -> String {
-    format!("{task}-{rank}.{group}")
-}
-
 fn name(file: &JobFile, index: usize) -> &str {
     file.tasks.get(index).map(|task| task.name.as_str()).unwrap_or_default()
 }
@@ -109,8 +104,8 @@ impl Observed {
         let mut lines = Vec::new();
         for (index, task) in tasks.iter().enumerate().filter(|(_, task)| !task.state.has_ended()) {
             let nodes = self.cluster(&task.cluster).map(|own| own.cluster.status.nodes.as_slice()).unwrap_or_default();
-            for (rank, node) in nodes.iter().enumerate().filter(|(_, node)| !node.address.is_empty()) {
-                let name = host_name(name(file, index), rank, &self.job.spec.name);
+            for (node, rank) in nodes.iter().zip(0..).filter(|(node, _)| !node.address.is_empty()) {
+                let name = sky::group::host(&self.job.spec.name, name(file, index), rank);
                 lines.push(format!("{} {name}", node.address));
             }
         }
@@ -182,6 +177,5 @@ mod tests {
         assert_eq!(listed(&["a"]), "a");
         assert_eq!(listed(&["a", "b"]), "a and b");
         assert_eq!(listed(&["a", "b", "c"]), "a, b and c");
-        assert_eq!(host_name("trainer", 1, "pipeline"), "trainer-1.pipeline");
     }
 }
