@@ -1,5 +1,5 @@
 """Writes random task files, which `record.py` judges: `generate.py SEED FILES PLANS DIR` makes FILES times DIR/task/NAME/{task.yaml,options.json},
-of which many are faulty, PLANS times DIR/optimizer/NAME/{task.yaml,options.json}, for most of which there are machines, and half as many job groups
+of which many are faulty, PLANS times DIR/optimizer/NAME/{task.yaml,options.json}, for most of which there are machines, and a quarter as many job groups
 in DIR/group-placement.json. Every other file is a recording of crates/sky/golden with something changed; with FILES come all fields with all kinds of
 values, and all clouds with all that one may lack.
 Left out is what COMPATIBILITY.md names: tags such as `!!set`, halves of a character, a directive inside of a document."""
@@ -412,7 +412,7 @@ def main() -> None:
             (place / "task.yaml").write_text(text)
             (place / "options.json").write_text(json.dumps(options))
     groups = []
-    for at in range(plans // 2):
+    for at in range(plans // 4):
         text, options = group(random.Random(f"{seed}/group/{at}"))
         groups.append({"name": f"s{seed}-{at:05}", "task.yaml": text, **options})
     if groups:

@@ -10,7 +10,6 @@ use placement::{Catalogue, Cloud, Market, Rules, Target, place};
 use serde_json::{Value as Json, json};
 use sky::check::Surroundings;
 use sky::file::{Group, Kind};
-use sky::infra::Infra;
 use sky::place::{refusal, wanted};
 use sky::{File, Given, Reader, Task, TaskError};
 
@@ -128,14 +127,17 @@ fn placed(mut tasks: Vec<Task>, group: &Group, market: &Market<'_>) -> Result<Ve
 
 /// Places each task as if it were the only one.
 fn alone(tasks: &[Task], all: &[Wanted], market: &Market<'_>) -> Result<Vec<Placed>, Refusal> {
-    let plan =
-        place(all, market, Target::Cost).map_err(|nothing| Refusal::Task(refusal(&nothing, tasks, market.enabled)))?;
-    let one = |(task, found): (&Task, placement::place::Placement)| Placed {
-        name: name_of(task),
-        chosen: found.chosen,
-        ranked: found.ranked,
+    let one = |(task, wanted): (&Task, &Wanted)| {
+        let name = name_of(task);
+        match place(std::slice::from_ref(wanted), market, Target::Cost) {
+            Err(nothing) => Err(Refusal::Task(refusal(&nothing, std::slice::from_ref(task), market.enabled))),
+            Ok(plan) => match plan.tasks.into_iter().next() {
+                None => Err(Refusal::NoMachine(name)),
+                Some(found) => Ok(Placed { name, chosen: found.chosen, ranked: found.ranked }),
+            },
+        }
     };
-    Ok(tasks.iter().zip(plan.tasks).map(one).collect())
+    tasks.iter().zip(all).map(one).collect()
 }
 
 /// The clouds that a task names; `None`: one of its alternatives names none.
@@ -143,17 +145,17 @@ fn clouds(task: &Task) -> Option<BTreeSet<Cloud>> {
     task.resources.list.iter().map(|one| one.infra.cloud).collect()
 }
 
-/// Whether the clouds and regions that tasks name rule out a place for all.
+fn regions(task: &Task) -> Option<BTreeSet<String>> {
+    task.resources.list.iter().map(|one| one.infra.region.clone()).collect()
+}
+
+/// Whether the tasks name clouds, or regions, and no cloud or region is one of all that do. Which region is of which cloud does not count.
 fn are_contrary(tasks: &[Task]) -> bool {
-    let both = |one: &Infra, other: &Infra| {
-        let same = |one: &Option<String>, other: &Option<String>| one.is_none() || other.is_none() || one == other;
-        (one.cloud.is_none() || other.cloud.is_none() || one.cloud == other.cloud) && same(&one.region, &other.region)
-    };
-    let excludes = |task: &Task, other: &Task| {
-        let any = |one: &Infra| other.resources.list.iter().any(|other| both(one, &other.infra));
-        !task.resources.list.iter().any(|one| any(&one.infra))
-    };
-    tasks.iter().enumerate().any(|(at, task)| tasks.iter().skip(at).any(|other| excludes(task, other)))
+    fn have_none_in_common<T: Clone + Ord>(mut all: impl Iterator<Item = BTreeSet<T>>) -> bool {
+        let first = all.next();
+        first.is_some_and(|first| all.fold(first, |common, one| &common & &one).is_empty())
+    }
+    have_none_in_common(tasks.iter().filter_map(clouds)) || have_none_in_common(tasks.iter().filter_map(regions))
 }
 
 fn compare(got: &Result<Vec<Placed>, Refusal>, group: &Group, expected: &Json) -> Outcome {
