@@ -83,33 +83,59 @@ def test_a_group_is_cancelled_as_a_whole(jobs: Jobs) -> None:
     assert [task["state"] for task in tasks(jobs, number)] == ["CANCELLED", "CANCELLED"]
 
 
+def finder(place: str) -> str:
+    """A group in which `a` looks for `b` all the time."""
+    return (
+        f"name: g\nexecution: parallel\n---\nname: a\nresources: {{infra: {place}}}\n"
+        "run: while sleep 1; do echo found $(getent hosts b-0.g); done\n"
+        f"---\nname: b\nresources: {{infra: {place}}}\nrun: sleep 1000\n"
+    )
+
+
+def address(of: Jobs | test_sky_ssh.Sky, number: int, attempt: int) -> str:
+    """Of b's machine in this attempt; empty: it has none yet."""
+    found = of.kubectl("get", "cluster", f"g-{number}-1-{attempt}", "-o", "jsonpath={.status.nodes[0].address}", check=False)
+    return found.stdout.strip()
+
+
+def is_found(of: Jobs | test_sky_ssh.Sky, number: int, attempt: int) -> None:
+    """The job that runs is told where the other one is now."""
+    wait_for("b to run", lambda: tasks(of, number)[1]["state"] == "RUNNING", WAIT)
+    at = address(of, number, attempt)
+    output = lambda: of.sky("jobs", "logs", str(number), "--no-follow", code=101)
+    wait_for(f"a to find b at {at}", lambda: f"found {at} " in output().splitlines()[-1], WAIT)
+
+
+def ends(of: Jobs | test_sky_ssh.Sky, number: int) -> None:
+    of.sky("jobs", "cancel", "-y", str(number))
+    until(of, number, "CANCELLED")
+
+
+def test_a_task_that_goes_elsewhere_is_found_there(jobs: Jobs) -> None:
+    number = launch(jobs, jobs.write("finder.yaml", finder("local")))
+    until(jobs, number, "RUNNING")
+    is_found(jobs, number, 1)
+    before = address(jobs, number, 1)
+    jobs.sky("down", "-y", f"g-{number}-1-1")
+    wait_for("b to go elsewhere", lambda: tasks(jobs, number)[1].get("attempt") == 2, WAIT)
+    is_found(jobs, number, 2)
+    assert address(jobs, number, 2) != before
+    assert tasks(jobs, number)[0]["attempt"] == 1
+    ends(jobs, number)
+
+
 @by_ssh
-def test_a_task_that_goes_elsewhere_is_found_there(lan: Lan, sky: test_sky_ssh.Sky, tmp_path: pathlib.Path) -> None:
+def test_tasks_on_other_machines_find_one_another(lan: Lan, sky: test_sky_ssh.Sky, tmp_path: pathlib.Path) -> None:
     hosts = [lan.host() for _ in range(3)]
     lan.pools(lan.pool("lab", *hosts))
     file = tmp_path / "group.yaml"
-    file.write_text(
-        "name: g\nexecution: parallel\n---\nname: a\nresources: {infra: ssh/lab}\n"
-        "run: while sleep 1; do echo found $(getent hosts b-0.g); done\n"
-        "---\nname: b\nresources: {infra: ssh/lab}\nrun: sleep 1000\n"
-    )
+    file.write_text(finder("ssh/lab"))
     number = launch(sky, str(file))
     until(sky, number, "RUNNING")
-    output = lambda: sky.sky("jobs", "logs", str(number), "--no-follow", code=101)
-
-    def address() -> str:
-        [machine] = [one for one in sky.get("machines")["items"] if one["spec"]["cluster"].startswith(f"g-{number}-1-")]
-        return machine["status"].get("address", "")
-
-    before = address()
-    wait_for("b to be found", lambda: f"found {before} " in output(), WAIT)
-    [lost] = [host for host in hosts if host.address == before]
-    wipe(lost)
-    wait_for("b to go elsewhere", lambda: job(sky, number)["status"]["tasks"][1].get("recoveries") == 1, WAIT)
-    wait_for("b to run there", lambda: tasks(sky, number)[1]["state"] == "RUNNING", WAIT)
-    after = address()
-    assert after != before
-    wait_for("a to find b there", lambda: f"found {after} " in output(), WAIT)
+    is_found(sky, number, 1)
+    at = address(sky, number, 1)
+    wipe(next(host for host in hosts if host.address == at))
+    wait_for("b to be started again", lambda: tasks(sky, number)[1].get("attempt") == 2, WAIT)
+    is_found(sky, number, 2)
     assert tasks(sky, number)[0]["attempt"] == 1
-    sky.sky("jobs", "cancel", "-y", str(number))
-    until(sky, number, "CANCELLED")
+    ends(sky, number)

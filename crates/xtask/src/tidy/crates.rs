@@ -136,6 +136,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "plan",
             "reconcile",
             "resource",
+            "streams",
             "workloads",
         ],
     ),
