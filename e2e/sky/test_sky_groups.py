@@ -71,7 +71,7 @@ def test_a_group_whose_setup_fails_does_not_start(jobs: Jobs) -> None:
     jobs.sky("jobs", "logs", str(number), code=103)
     server, client = tasks(jobs, number)
     assert (server["state"], client["state"]) == ("FAILED_SETUP", "CANCELLED")
-    assert client["message"] == "task server of its group failed before the group started"
+    assert client["message"] == "task server of its group failed before the group started, so this task was cancelled"
     assert "startedAt" not in client
 
 

@@ -223,8 +223,8 @@ def test_tasks_of_a_group_are_bound_to_one_place(jobs: Jobs) -> None:
         assert "each is placed alone" in said and "First choice: SSH lab" in said and "Aborted!" in said, said
         together = jobs.write("group.yaml", f"{header}---\nname: b\nresources: {{infra: local}}\nrun: x\n{a}{c % 'ssh/lab'}")
         said = jobs.sky("jobs", "launch", "-y", together, code=1)
-        assert "Job group 'g' cannot be placed: no infra has machines for all its tasks. Possible are task 'b' on Local; task 'a' on " in said, said
-        assert "task 'c' on SSH lab. Name the same `infra`" in said, said
+        assert "Job group 'g' cannot be placed: no place has machines for all its tasks. Possible are task 'b' on Local; task 'a' on " in said, said
+        assert "task 'c' on SSH lab. Request resources that one place has" in said, said
     finally:
         pools.unlink()
     nothing_left(jobs)

@@ -122,7 +122,7 @@ WORDS: list[tuple[list[str], int, str]] = [
     (["jobs", "launch", "-y", "no-run.yaml"], 1, "Task 'b' of job group 'g' has no `run`"),
     (["jobs", "launch", "-y", "case.yaml"], 1, "Tasks 'a' and 'A' of job group 'g' would have the same host names"),
     (["jobs", "launch", "-y", "long.yaml"], 1, "cannot have the host name"),
-    (["jobs", "launch", "-y", "--job-group", "3", "group.yaml"], 1, "no job joins another one that runs"),
+    (["jobs", "launch", "-y", "--job-group", "3", "group.yaml"], 1, "a job cannot join a running job"),
     (["exec", "c", "group.yaml"], 2, "supports a single task only"),
     (["serve", "up", "-y", "group.yaml"], 2, "only supported by `trainyard sky jobs launch`"),
     (["jobs", "pool", "apply", "-y", "group.yaml"], 2, "only supported by `trainyard sky jobs launch`"),

@@ -187,7 +187,7 @@ fn ended(facts: &AttemptFacts<'_>, job: &Job) -> Option<Ruling> {
     if is_early || is_open && is_patient {
         let message =
             "the code of the job failed; the control plane asks the providers whether the machines still exist";
-        return Some(goes_on(ManagedState::Running, message));
+        return Some(goes_on(if in_setup { ManagedState::Starting } else { ManagedState::Running }, message));
     }
     if let Some(said) = facts.interrupted {
         return Some(Ruling::Interrupted { evidence: format!("an agent reports: {said}") });

@@ -180,7 +180,7 @@ fn tasks_start_together_and_know_the_addresses_of_all() {
     let mut scene = Scene::new();
     scene.launched(TRAINER, &["10.0.0.1", "10.0.0.2"]);
     assert!(scene.is_held(TRAINER), "the helper has no machine yet");
-    assert_eq!(scene.task(TRAINER).message, "it is ready, and starts together with task helper");
+    assert_eq!(scene.task(TRAINER).message, "it is set up; its run starts when task helper is set up, too");
     scene.launched(HELPER, &["10.0.0.3"]);
     for index in [TRAINER, HELPER] {
         assert!(!scene.is_held(index));
@@ -246,8 +246,54 @@ fn a_group_without_a_task_does_not_start() {
     scene.removed(TRAINER);
     let trainer = scene.task(TRAINER);
     assert_eq!((trainer.state, trainer.attempts[0].ground), (State::Cancelled, Ground::Group));
-    assert_eq!(trainer.message, "task helper of its group failed before the group started");
+    assert_eq!(trainer.message, "task helper of its group failed before the group started, so this task was cancelled");
     assert!(scene.job().status.state.has_ended());
+}
+
+#[test]
+fn a_setup_that_fails_is_no_start() {
+    // the trainer is ready
+    let mut scene = Scene::new();
+    scene.launched(TRAINER, &["10.0.0.1"]);
+    let launch = scene.0.one("Launch", "job-7-1-1").unwrap();
+    let cluster = scene.task(HELPER).cluster;
+    scene.0.put(json!({
+        "apiVersion": API_VERSION, "kind": "Cluster",
+        "metadata": {
+            "name": cluster, "namespace": "default", "finalizers": [keys::LEDGER],
+            "labels": {keys::MANAGED_JOB: "job-7", keys::TASK: "1"},
+            "ownerReferences": launch["metadata"]["ownerReferences"],
+            "annotations": {"sky.trainyard.dev/name": cluster},
+        },
+        "spec": {"nodes": 1, "candidates": [{"provider": "ssh", "region": "pool"}]},
+        "status": {"phase": "UP", "nodes": [{"machine": "m", "node": "n", "address": "10.0.0.3", "home": ""}]},
+    }));
+    let uid = object::uid(&scene.0.one("Cluster", &cluster).unwrap()).to_owned();
+    for (stage, end) in [("run", ""), ("setup", "Failed")] {
+        scene.0.put(json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "metadata": {
+                "name": format!("{cluster}-1-{stage}"), "namespace": "default",
+                "labels": {
+                    keys::CLUSTER: cluster, keys::JOB: "1", keys::STAGE: stage, keys::MANAGED_JOB: "job-7",
+                    keys::TASK: "1", keys::ATTEMPT: "1",
+                },
+                "annotations": {keys::HELD: "true", "sky.trainyard.dev/has-setup": "true"},
+                "ownerReferences": [{"apiVersion": API_VERSION, "kind": "Cluster", "name": cluster, "uid": uid}],
+            },
+            "spec": {"suspend": true, "replicatedJobs": [{"name": "head"}]},
+            "status": {"conditions": [{"type": end, "status": "True", "lastTransitionTime": "2026-01-01T00:01:00Z"}]},
+        }));
+    }
+    scene.0.change(&launch_gvk(), &key("job-7-1-1"), |object| {
+        object["status"] = json!({"phase": "Succeeded", "clusterUid": uid, "job": 1});
+    });
+    scene.run();
+    scene.0.pass(60);
+    scene.run();
+    assert_eq!((scene.task(HELPER).state, scene.task(HELPER).started_at.as_str()), (State::FailedSetup, ""));
+    assert!(scene.is_held(TRAINER));
+    assert_eq!(scene.task(TRAINER).attempts[0].ground, Ground::Group);
 }
 
 #[test]

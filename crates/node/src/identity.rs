@@ -98,7 +98,7 @@ impl Peer {
     }
 }
 
-/// Names that a pod itself gives, besides those of its headless service.
+/// Names that a pod defines itself, besides those of its headless service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnNames {
     /// `hostAliases`, and the machines of its job group ([`keys::HOSTS`]): address and names.
@@ -166,11 +166,11 @@ pub fn hosts_file(me: &Peer, peers: &[Peer], domain: &str, own_names: &OwnNames)
     text
 }
 
-/// Around the lines that are ours in a hosts file that is not.
+/// Marks around our lines in a hosts file that others write, too.
 const BEGIN: &str = "# Written by trainyard: begin\n";
 const END: &str = "# Written by trainyard: end\n";
 
-/// A hosts file with these lines of ours instead of those that it has.
+/// A hosts file with these lines between our marks, and nothing else there.
 pub fn with_lines(text: &str, lines: &BTreeSet<String>) -> String {
     let mut out = match (text.find(BEGIN), text.find(END)) {
         (Some(begin), Some(end)) if begin < end => format!("{}{}", &text[..begin], &text[end + END.len()..]),
@@ -229,7 +229,7 @@ pub struct Adapt<'a> {
     pub ports: &'a BTreeMap<u16, u16>,
     /// Put 127.0.0.1 for the names of peers: there is no hosts file (plain mode).
     pub without_names: bool,
-    /// Names with an address of their own, which is put for them in plain mode.
+    /// Names that are replaced by their addresses in plain mode.
     pub own_names: &'a OwnNames,
 }
 

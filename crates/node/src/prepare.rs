@@ -29,7 +29,8 @@ pub struct Settings {
     /// The agent's directory: pods, claims, and a few programs.
     pub data: PathBuf,
     pub isolation: Isolation,
-    /// The machine's own hosts file, which gets the names that pods give; `None`: pods have hosts files, or there is no writing it.
+    /// The machine's own hosts file, which gets the names that pods give; `None`: pods have hosts files of their own, or it is
+    /// read-only.
     pub machine_hosts: Option<PathBuf>,
     pub host_ip: Ipv4Addr,
     /// Host and port of the API server, for `KUBERNETES_SERVICE_HOST` and `_PORT`.

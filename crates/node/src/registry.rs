@@ -330,7 +330,7 @@ impl Registry {
             if new == old { Ok(()) } else { put(path, &new, false) }
         });
         if let Err(error) = written {
-            tracing::warn!(%error, "cannot put the names of a job group into {}", path.display());
+            tracing::warn!(%error, "cannot write host names of job groups to {}; tasks here do not reach the others by name", path.display());
         }
     }
 

@@ -13,7 +13,7 @@ use reconcile::{Decision, Next, Op, PatchBody, Write};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What a group is to each of its tasks in one decision.
+/// The state of a group that all its tasks need in one decision.
 struct Group<'a> {
     file: &'a JobFile,
     tasks: &'a [ManagedTask],
@@ -76,7 +76,7 @@ impl Observed {
         turn
     }
 
-    /// What the job of a task does for the group: it starts with the others, and knows where they are.
+    /// Releases the job of a task that is held, if all are ready, and tells one that runs where the machines of the others are now.
     fn together(&self, group: &Group<'_>, mut turn: Turn) -> Turn {
         let Some((own, job)) = self.current(&turn.task).filter(|_| turn.task.open_attempt().is_some()) else {
             return turn;
@@ -95,8 +95,8 @@ impl Observed {
             turn.writes.push(Op::Update { object: released(&job.run, &group.hosts) }.into());
             return turn;
         }
-        let plural = if group.missing.len() == 1 { "task" } else { "tasks" };
-        turn.says(format!("it is ready, and starts together with {plural} {}", listed(&group.missing)))
+        let (plural, verb) = if group.missing.len() == 1 { ("task", "is") } else { ("tasks", "are") };
+        turn.says(format!("it is set up; its run starts when {plural} {} {verb} set up, too", listed(&group.missing)))
     }
 
     /// Addresses and names of the machines of all tasks.
@@ -133,10 +133,13 @@ impl Observed {
 }
 
 impl Group<'_> {
-    /// When the group ends a task that has not ended, and why; `None`: not yet.
+    /// When the group ends a task that has not ended, and why; `None`: it does not end it now.
     fn end(&self, index: usize) -> Option<(Timestamp, String)> {
         if let Some(failed) = self.tasks.iter().position(|task| task.state.is_failed()).filter(|_| !self.has_started) {
-            let why = format!("task {} of its group failed before the group started", name(self.file, failed));
+            let why = format!(
+                "task {} of its group failed before the group started, so this task was cancelled",
+                name(self.file, failed)
+            );
             return Some((Timestamp::MIN, why));
         }
         let delay = self.file.tasks.get(index)?.auxiliary?;
@@ -154,7 +157,7 @@ impl Group<'_> {
 }
 
 impl Own {
-    /// Tells its running pods where the machines of their group are now.
+    /// Updates the addresses of the group in its running pods.
     fn told(&self, hosts: &str) -> Vec<Write> {
         let is_old = |pod: &&Arc<Value>| {
             !object::has_ended(pod) && object::annotation(pod, keys::HOSTS).is_some_and(|told| told != hosts)

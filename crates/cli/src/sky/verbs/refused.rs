@@ -23,7 +23,7 @@ fn instead(path: &str, option: &str) -> &'static str {
         "clone_disk_from" => "disks are not copied; `file_mounts` and `setup` fill a new machine",
         "resize" => "launch a cluster of another name, or `sky down` this one first",
         "priority" => "jobs of a cluster run first in, first out",
-        "job_group" => "no job joins another one that runs; add its task to the file of the job group",
+        "job_group" => "a job cannot join a running job; add the task to the file of the job group, and launch that",
         "cluster" => "use `--name NAME`; the clusters are named NAME-ID-TASK-ATTEMPT",
         "workspace" => "there is one workspace; namespaces of the control plane keep clusters apart",
         "backend_name" => "`--infra local` runs on this machine",
@@ -113,7 +113,7 @@ mod tests {
             ("check -w team", "`sky check --workspace`"),
             ("check -v", "`sky check --verbose` is not there: credentials"),
             ("gpus list -v", "`sky gpus list --verbose` is not there: what there is"),
-            ("jobs launch --job-group 3 true", "`sky jobs launch --job-group` is not there: no job joins"),
+            ("jobs launch --job-group 3 true", "`sky jobs launch --job-group` is not there: a job cannot join"),
             ("jobs cancel 3 --task 1", "`sky jobs cancel --task` is not there: cancelling a job ends all its tasks"),
         ] {
             let told = option(&call(words)).unwrap_or_default();

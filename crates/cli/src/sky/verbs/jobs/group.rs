@@ -96,7 +96,9 @@ pub(super) async fn place_together(
     }
     say(match place {
         Some(_) => format!("\nAll tasks run on: {}", self::place(all.first().and_then(|first| first.first()))),
-        None => "\nThe tasks have no infra in common; each is placed alone (`inter_connection: false`).".to_owned(),
+        None => {
+            "\nNo place has machines for all tasks, so each is placed alone (`inter_connection: false`).".to_owned()
+        }
     });
     Ok(all)
 }
@@ -144,7 +146,7 @@ fn nowhere(tasks: &[Task], found: Vec<Places>, at: usize) -> End {
     tasks.get(at).into_iter().for_each(|task| say(heading(task)));
     match found.into_iter().nth(at).map(Places::shown) {
         Some(Err(end)) => end,
-        _ => value_error("A task of the group has no place; `sky check` says where machines are made.").into(),
+        _ => value_error("No place has machines for a task of the group; `sky check` lists the usable places.").into(),
     }
 }
 
@@ -164,7 +166,7 @@ fn nothing_shared(name: &str, tasks: &[Task], found: &[Places]) -> Trouble {
     };
     let all: Vec<String> = tasks.iter().zip(found).map(of_task).collect();
     let message = format!(
-        "Job group '{name}' cannot be placed: no infra has machines for all its tasks. Possible are {}. Name the same `infra` in all tasks, or place each task alone with `inter_connection: false` in the first document.",
+        "Job group '{name}' cannot be placed: no place has machines for all its tasks. Possible are {}. Request resources that one place has, or set `inter_connection: false` in the first document to place each task alone.",
         all.join("; ")
     );
     said("sky.exceptions.ResourcesUnavailableError", message)
