@@ -86,6 +86,8 @@ def resumed(job: Job) -> None:
     held = job.book.with_name(f"{job.book.name}.held")
     held.touch()
     job.yard.run("suspend", "--no-wait", job.name)
+    # a `resume` before that would find a job whose ranks run on
+    wait_for("its ranks to end", lambda: job.entries("ending") == NODES)
     out = job.yard.run("resume", job.name)
     held.unlink()
     assert "still ending" in out.stderr, out.stderr
