@@ -133,7 +133,7 @@ e2e/mpi e2e/node e2e/operator e2e/sky: bin $(VENV)/e2e
 	$(MAKE) --no-print-directory pytest TESTS="$@"
 
 # One test that fails may pass at a second try, and where two do the run has failed (e2e/conftest.py); the summary says why each first try failed.
-# Three processes share the files, as most tests wait for something some of the time; a file's tests, and all on real clusters, stay in one (e2e/conftest.py).
+# Three processes share the files, because tests spend part of their time waiting; a file's tests, and all on real clusters, stay in one (e2e/conftest.py).
 pytest:
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest $(TESTS) -q -ra --durations=15 --reruns 1 \
 		--numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(if $(K),-k "$(K)")

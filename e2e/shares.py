@@ -11,6 +11,7 @@ import os
 import pathlib
 import subprocess
 import zlib
+from collections.abc import Iterable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # one gate in so many plays a test on a real cluster that is not named below
@@ -42,10 +43,10 @@ SHARES = {
     "sky/test_sky_ddp.py": 5,
     "sky/test_sky_kubernetes.py": 3,
 }
-# one gate in so many plays a scenario of a recording
+# each scenario of a recording is played by one gate in so many
 SCENARIOS = 3
-# tests that play a share of their scenarios
-IN_PART = ("api/test_recordings.py::test_recordings[", "mpi/test_mpijob.py", "operator/test_operator.py::test_recordings_on_kubernetes")
+# tests that every gate plays, with a share of their scenarios
+IN_PART = "api/test_recordings.py::test_recordings"
 # modules whose tests share what takes most of their time: all of them are played, or none
 TOGETHER = ("cli/test_explain_faults.py",)
 
@@ -66,12 +67,15 @@ def share(name: str, on_real_clusters: bool) -> int:
     return ON_REAL_CLUSTERS if on_real_clusters else 1
 
 
+def in_turn(names: Iterable[str], one_in: int) -> list[str]:
+    """The names whose turn it is in this gate, of which each comes in one gate in so many."""
+    turn = zlib.crc32(seed().encode()) % one_in
+    return [name for at, name in enumerate(sorted(names)) if at % one_in == turn]
+
+
 def scenarios(names: list[str]) -> list[str]:
     """The scenarios of a recording that this gate plays; outside the gate all."""
-    if "TRAINYARD_GATE" not in os.environ:
-        return names
-    turn = zlib.crc32(seed().encode()) % SCENARIOS
-    return [name for at, name in enumerate(sorted(names)) if at % SCENARIOS == turn]
+    return in_turn(names, SCENARIOS) if "TRAINYARD_GATE" in os.environ else names
 
 
 def played(tests: list[tuple[str, bool]]) -> set[str]:
@@ -82,8 +86,6 @@ def played(tests: list[tuple[str, bool]]) -> set[str]:
         unit = next((begin for begin in TOGETHER if name.startswith(begin)), name)
         units.setdefault(share(name, on_real_clusters), {}).setdefault(unit, []).append(name)
     for one_in, named in units.items():
-        turn = zlib.crc32(seed().encode()) % one_in
-        for at, unit in enumerate(sorted(named)):
-            if at % one_in == turn:
-                chosen.update(named[unit])
+        for unit in in_turn(named, one_in):
+            chosen.update(named[unit])
     return chosen

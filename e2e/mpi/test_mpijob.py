@@ -22,7 +22,7 @@ def with_mpijobs(cluster: Cluster):
 
 @pytest.mark.timeout(900)
 def test_recordings_of_mpijobs_on_kubernetes(with_mpijobs: Cluster, tmp_path: pathlib.Path):
-    """Its scenarios, without leader election for the rest: MPIJobs have mpi-operator's Lease all the same."""
+    """The scenarios of MPIJobs. The operator runs without leader election, but still takes the Lease of mpi-operator for MPIJobs."""
     cluster = with_mpijobs
     operator = Operator(cluster, tmp_path, url(), "--controllers=mpijob", config={**AS_UPSTREAM, "clientConnection": {"qps": 500, "burst": 1000}})
     with running(operator):

@@ -99,7 +99,7 @@ def address(of: Jobs | test_sky_ssh.Sky, number: int, attempt: int) -> str:
 
 
 def is_found(of: Jobs | test_sky_ssh.Sky, number: int, attempt: int) -> None:
-    """The job that runs is told where the other one is now."""
+    """Task `a`, which goes on running, finds `b` at the address of this attempt."""
     wait_for("b to run", lambda: tasks(of, number)[1]["state"] == "RUNNING", WAIT)
     at = address(of, number, attempt)
     output = lambda: of.sky("jobs", "logs", str(number), "--no-follow", code=101)

@@ -1,6 +1,10 @@
-"""Writes random task files, which `record.py` judges: `generate.py SEED FILES PLANS DIR` makes FILES times DIR/task/NAME/{task.yaml,options.json},
-of which many are faulty, PLANS times DIR/optimizer/NAME/{task.yaml,options.json}, for most of which there are machines, and a quarter as many job groups
-in DIR/group-placement.json. Every other file is a recording of crates/sky/golden with something changed; with FILES come all fields with all kinds of
+"""Writes random task files, which `record.py` judges. `generate.py SEED FILES PLANS DIR` makes:
+
+- FILES folders DIR/task/NAME with task.yaml and options.json, many of them faulty;
+- PLANS folders DIR/optimizer/NAME with the same files; there are machines for most of them;
+- PLANS / 4 job groups in DIR/group-placement.json.
+
+Every other file of DIR/task is a recording of crates/sky/golden with something changed; with FILES come all fields with all kinds of
 values, and all clouds with all that one may lack.
 Left out is what COMPATIBILITY.md names: tags such as `!!set`, halves of a character, a directive inside of a document."""
 

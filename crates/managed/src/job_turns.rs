@@ -63,7 +63,7 @@ fn standing(key: &Key, job: &ManagedJob, is_covered: bool) -> Option<Standing> {
         return None;
     }
     let unseen = ManagedTask::default();
-    let mut tasks: Vec<&ManagedTask> = status.in_play(job.spec.group).map(|(_, task)| task).collect();
+    let mut tasks: Vec<&ManagedTask> = job.in_play().map(|(_, task)| task).collect();
     if status.tasks.is_empty() {
         if job.spec.group {
             // its reconciler lists its tasks first: all of them get their turn at once

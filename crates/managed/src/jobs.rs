@@ -500,7 +500,7 @@ pub fn turns(jobs: &[Job], rooms: &[Room], now: Timestamp) -> Vec<Value> {
             }
             continue;
         }
-        // it is set up while it is held
+        // without a setup there is nothing to do while it is held
         if job.is_held && job.setup.is_none() {
             held_up = true;
             continue;

@@ -122,6 +122,11 @@ impl OwnNames {
         }
     }
 
+    /// The aliases as lines of a hosts file.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.aliases.iter().map(|(address, names)| format!("{address} {}", names.join(" ")))
+    }
+
     /// A name without the search domain that it ends in; `None` if it ends in none of them.
     fn short<'a>(&self, name: &'a str) -> Option<&'a str> {
         self.searches.iter().find_map(|domain| name.strip_suffix(domain.trim_end_matches('.'))?.strip_suffix('.'))
@@ -160,9 +165,7 @@ pub fn hosts_file(me: &Peer, peers: &[Peer], domain: &str, own_names: &OwnNames)
             text += &format!("{address} {}\n", me.service_names(domain));
         }
     }
-    for (address, names) in &own_names.aliases {
-        text += &format!("{address} {}\n", names.join(" "));
-    }
+    text.extend(own_names.lines().map(|line| line + "\n"));
     text
 }
 

@@ -322,8 +322,7 @@ impl Registry {
     /// Brings the machine's own hosts file up to date.
     fn name_on_machine(&self) {
         let Some(path) = &self.machine_hosts else { return };
-        let aliases = self.members.all.values().flat_map(|member| &member.names.aliases);
-        let lines = aliases.map(|(address, names)| format!("{address} {}", names.join(" "))).collect();
+        let lines = self.members.all.values().flat_map(|member| member.names.lines()).collect();
         let written = files::read(path, HOSTS_BYTES_MAX).and_then(|old| {
             let old = String::from_utf8_lossy(&old);
             let new = identity::with_lines(&old, &lines);

@@ -79,6 +79,13 @@ impl ManagedJob {
     pub fn is_ending(&self) -> bool {
         self.spec.cancel || !self.spec.halted.is_empty()
     }
+
+    /// The tasks that have their turn now, with their numbers: those of a group that have not ended, or the first that has not succeeded.
+    pub fn in_play(&self) -> impl Iterator<Item = (usize, &ManagedTask)> {
+        let (is_group, current) = (self.spec.group, self.status.current());
+        let all = self.status.tasks.iter().enumerate();
+        all.filter(move |(index, task)| if is_group { !task.state.has_ended() } else { Some(*index) == current })
+    }
 }
 
 /// What a job that is a replica needs to know of its service or pool. Its `id` is the replica's number.
@@ -230,13 +237,6 @@ pub struct ManagedJobStatus {
 }
 
 impl ManagedJobStatus {
-    /// The tasks that have their turn now: those of a group that have not ended, or the first that has not succeeded.
-    pub fn in_play(&self, group: bool) -> impl Iterator<Item = (usize, &ManagedTask)> {
-        let current = self.current();
-        let all = self.tasks.iter().enumerate();
-        all.filter(move |(index, task)| if group { !task.state.has_ended() } else { Some(*index) == current })
-    }
-
     /// How many attempts its tasks have made together.
     pub fn made(&self) -> u32 {
         self.tasks.iter().map(|task| task.attempt).sum()

@@ -21,7 +21,7 @@ pub(super) struct Job {
     pub rates: Option<Rates>,
     /// Numbers of the tasks that have their turn now, and what their latest attempts cost an hour.
     in_play: Vec<(usize, f64)>,
-    /// When the latest of their attempts that have not ended began.
+    /// When their newest attempt began, of those that have not ended.
     pub began: Option<Timestamp>,
     /// Whether it may begin an attempt at once.
     pub has_turn: bool,
@@ -37,7 +37,7 @@ impl Job {
         if status.state.has_ended() || job.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let in_play: Vec<(usize, &ManagedTask)> = status.in_play(job.spec.group).collect();
+        let in_play: Vec<(usize, &ManagedTask)> = job.in_play().collect();
         let price = |task: &ManagedTask| task.attempts.last().map_or(0.0, |attempt| attempt.hourly_price);
         let open = || in_play.iter().filter_map(|(_, task)| task.open_attempt());
         let all_open = !in_play.is_empty() && open().count() == in_play.len();
@@ -94,7 +94,10 @@ impl Job {
 
     /// Says what its tasks wait for, unless they say so already.
     pub fn told(&self, key: &Key, why: &str) -> Option<Write> {
-        if self.tasks.is_empty() && self.began.is_some() {
+        let is_told = |task: &ManagedTask| task.open_attempt().is_some() || task.message == why;
+        let are_told = self.in_play.iter().all(|(index, _)| self.tasks.get(*index).is_some_and(is_told));
+        // without tasks and with an attempt, all have been launched
+        if are_told || self.tasks.is_empty() && self.began.is_some() {
             return None;
         }
         let mut tasks = self.tasks.clone();
@@ -102,12 +105,9 @@ impl Job {
             tasks.push(ManagedTask::default());
         }
         for (index, _) in &self.in_play {
-            if let Some(task) = tasks.get_mut(*index).filter(|task| task.open_attempt().is_none()) {
+            if let Some(task) = tasks.get_mut(*index).filter(|task| !is_told(task)) {
                 why.clone_into(&mut task.message);
             }
-        }
-        if tasks == self.tasks {
-            return None;
         }
         let target = Target { gvk: managed_job_gvk(), key: key.clone() };
         let body = json!({"metadata": {"resourceVersion": self.version}, "status": {"tasks": tasks}});

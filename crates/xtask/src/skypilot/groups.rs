@@ -149,7 +149,7 @@ fn regions(task: &Task) -> Option<BTreeSet<String>> {
     task.resources.list.iter().map(|one| one.infra.region.clone()).collect()
 }
 
-/// Whether the tasks name clouds, or regions, and no cloud or region is one of all that do. Which region is of which cloud does not count.
+/// Whether the tasks that name clouds have no cloud in common, or those that name regions no region. A region counts without its cloud.
 fn are_contrary(tasks: &[Task]) -> bool {
     fn have_none_in_common<T: Clone + Ord>(mut all: impl Iterator<Item = BTreeSet<T>>) -> bool {
         let first = all.next();

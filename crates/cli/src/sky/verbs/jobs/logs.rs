@@ -114,7 +114,8 @@ async fn read_all(sky: &Sky, output: &ManagedOutput, names: &[String]) -> Result
     Ok(are_there.into_iter().all(|is_there| is_there))
 }
 
-/// Shows the output, and returns the exit code of the job or the task. `names`: of the tasks of a group, all of which are shown.
+/// Shows the output, and returns the exit code of the job or the task. Where all tasks of a group are shown, `names` are the names of its
+/// tasks; otherwise it is empty.
 async fn show(sky: &Sky, job: &ManagedJob, output: &ManagedOutput, names: &[String]) -> Done {
     let id = job.spec.id;
     let print = |line: ManagedLine| {
