@@ -59,7 +59,10 @@ const NAMED: usize = 5;
 const OPEN_MPI: [(&str, &str); 2] =
     [("OMPI_MCA_hwloc_base_binding_policy", "none"), ("OMPI_MCA_mpi_yield_when_idle", "1")];
 
-/// What it must be told where no other machine takes part: that pods talk over the loopback interface, the only one that is
+/// The same for Intel MPI.
+const INTEL_MPI: [(&str, &str); 2] = [("I_MPI_PIN", "0"), ("I_MPI_THREAD_YIELD", "2")];
+
+/// What Open MPI must be told where no other machine takes part: that pods talk over the loopback interface, the only one that is
 /// always there. Open MPI leaves it out by itself, and with it alone reaches no other machine.
 const OPEN_MPI_ALONE: [(&str, &str); 2] =
     [("OMPI_MCA_btl_tcp_if_include", "lo"), ("OMPI_MCA_oob_tcp_if_include", "lo")];
@@ -87,7 +90,7 @@ pub fn base_environment(
         }
     }
     env.push(("PATH".to_owned(), with_programs(&path, bin)));
-    env.extend(OPEN_MPI.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    env.extend(OPEN_MPI.into_iter().chain(INTEL_MPI).map(|(name, value)| (name.to_owned(), value.to_owned())));
     if address.is_loopback() {
         env.extend(OPEN_MPI_ALONE.map(|(name, value)| (name.to_owned(), value.to_owned())));
     } else if let Some(network) = crate::host::interface(address) {
