@@ -29,7 +29,7 @@ RUN = [document for document in DOCUMENTS if any(not block.reason for block in B
 SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 USER = f"yard-{os.getpid()}"
 COMMAND_SECS = 240
-# what the README leaves its reader with
+# what the README leaves its reader with, and all that another document may build on: the gate plays a share of them
 BEFORE = [
     "make install", 'export PATH="$HOME/.local/bin:$PATH"', "source .venv/bin/activate", "trainyard up --detach",
     "export KUBECONFIG=$(trainyard kubeconfig)",
