@@ -306,17 +306,21 @@ def test_a_silent_node_is_not_ready_and_its_pods_go_on(nodes: tuple[Yard, Agent,
     yard.kubectl("delete", "pod", "lasting", "--force", "--grace-period=0", "--ignore-not-found")
     apply(yard, pod("lasting", "two", f"echo once >> {tmp_path}/starts; sleep 1000"))
     wait_for("the pod to run", lambda: phase(yard, "lasting") == "Running")
+    # one that is connected is alive without renewals
+    lease = lambda name: json.loads(yard.kubectl("get", "lease", "-n", "kube-node-lease", name, "-o", "json").stdout)["spec"]
+    wait_for("leases of nodes that are connected", lambda: all(lease(name)["leaseDurationSeconds"] == 1200 for name in ("one", "two")))
+    renewed = lease("one")["renewTime"]
     os.kill(two.process.pid, signal.SIGSTOP)
     try:
         since = time.monotonic()
         wait_for("the node to be given up", lambda: ready(yard, "two") == "Unknown", 90)
         assert time.monotonic() - since > 20
+        assert ready(yard, "one") == "True" and lease("one")["renewTime"] == renewed
         done = yard.kubectl("exec", "lasting", "--", "true", check=False)
         assert done.returncode != 0 and "not connected" in done.stderr, done.stderr
     finally:
         os.kill(two.process.pid, signal.SIGCONT)
-    # its next status may be a minute away
-    wait_for("the node to be back", lambda: ready(yard, "two") == "True", 150)
+    wait_for("the node to be back", lambda: ready(yard, "two") == "True", 30)
     wait_for("commands to run", lambda: yard.kubectl("exec", "lasting", "--", "true", check=False).returncode == 0)
     assert phase(yard, "lasting") == "Running" and (tmp_path / "starts").read_text() == "once\n"
     yard.kubectl("delete", "pod", "lasting", "--now")

@@ -1,14 +1,41 @@
 //! The contract between nodes and the controllers that watch them: where a node's lease is, and how long a node may be silent.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 
 /// Where the Leases of nodes are; each has its node's name.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Seconds that a lease names as its duration; a node renews it four times as often (the kubelet's numbers).
 pub const LEASE_SECS: i32 = 40;
+/// The same for a node whose agent keeps a connection to the control plane, which shows that it is alive. Its lease is renewed seldom.
+pub const CONNECTED_LEASE_SECS: i32 = 1200;
 /// How long a Lease may go without renewal before its node counts as dead (upstream's `--node-monitor-grace-period`).
 pub const LEASE_GRACE: SignedDuration = SignedDuration::from_secs(50);
+
+/// When the agent of a node was last heard of over its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It is connected, and answers.
+    Now,
+    /// Then its connection ended, or began to be looked at: that of a node that has none since the control plane's start.
+    At(Timestamp),
+}
+
+/// The connections that agents keep to the control plane.
+pub trait Connections: fmt::Debug + Send + Sync {
+    fn heard(&self, node: &str) -> Heard;
+}
+
+/// Where no agent can connect.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoConnections;
+
+impl Connections for NoConnections {
+    fn heard(&self, _: &str) -> Heard {
+        Heard::At(Timestamp::UNIX_EPOCH)
+    }
+}
+
 /// A condition of nodes that say whether somebody is logged in over SSH; it changed last when somebody came, or the last one went.
 pub const SSH_SESSIONS: &str = "SSHSessions";
 /// The taint of a node that is off for good: its pods end without it (Kubernetes' non-graceful node shutdown).

@@ -17,6 +17,7 @@ use crate::warm::{self, Zygotes};
 use crate::wire::Isolation;
 use crate::worker::{Desired, Ended, Worker};
 use crate::world::{PodApi, PodEvent};
+use api::node::{CONNECTED_LEASE_SECS, LEASE_SECS};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +34,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-/// How often the node says that it is alive, and all that it has; and how soon it tries again when it is not known yet.
+/// How often the node says that it is alive, and all that it has (the kubelet's numbers).
 const LEASE_INTERVAL: Duration = Duration::from_secs(10);
 const NODE_STATUS_INTERVAL: Duration = Duration::from_secs(60);
+/// How often it says both while it is connected, and so known to be alive.
+const CONNECTED_INTERVAL: Duration = Duration::from_secs(300);
+/// How soon it tries again when it is not known yet.
 const REGISTER_RETRY: Duration = Duration::from_secs(1);
 
 /// How an agent is set up.
@@ -77,6 +81,8 @@ pub struct Config {
     pub tells_sessions: bool,
     /// The Kubernetes version that the Node object names.
     pub version: String,
+    /// Whether the agent is connected to a control plane that then knows that it is alive.
+    pub connected: watch::Receiver<bool>,
     /// What becomes of pods whose objects are gone; `None`: nothing stays.
     pub keep: Option<Arc<dyn Keep>>,
     /// Images behind which a program of this machine stands.
@@ -106,6 +112,7 @@ impl Config {
             pods_max: 1000,
             tells_sessions: false,
             version: "v1.36.3".to_owned(),
+            connected: watch::channel(false).1,
             keep: None,
             stand_ins: Vec::new(),
         }
@@ -281,15 +288,22 @@ impl<W: PodApi> Agent<W> {
         // what the Node object is to tell at once
         let now = |logins: &Option<Sessions>| (count(logins), self.lent());
         let mut told = now(&logins);
+        let mut connected = self.shared.config.connected.clone();
+        let (mut pause, mut reconnected) = (Duration::ZERO, false);
         loop {
-            // A machine that slept has been given up meanwhile; monotonic clocks do not count that time.
-            let slept = clock::now().duration_since(renewed).unsigned_abs() > LEASE_INTERVAL.saturating_mul(3);
-            let anew = slept || registered.is_none();
-            if anew || registered.is_none_or(|at| at.elapsed() >= NODE_STATUS_INTERVAL) || told != now(&logins) {
+            // It may have been given up before it was connected again, or while the machine slept; monotonic clocks do not count that time.
+            let slept = clock::now().duration_since(renewed).unsigned_abs()
+                > pause.saturating_add(LEASE_INTERVAL.saturating_mul(2));
+            let anew = slept || registered.is_none() || reconnected;
+            let (lease_interval, status_interval, valid) = match *connected.borrow_and_update() {
+                true => (CONNECTED_INTERVAL, CONNECTED_INTERVAL, CONNECTED_LEASE_SECS),
+                false => (LEASE_INTERVAL, NODE_STATUS_INTERVAL, LEASE_SECS),
+            };
+            if anew || registered.is_none_or(|at| at.elapsed() >= status_interval) || told != now(&logins) {
                 told = now(&logins);
                 registered = self.register(told).await;
             }
-            match world.renew_lease().await {
+            match world.renew_lease(valid).await {
                 // Who had been given up is taken for dead again if the status comes before the lease.
                 Ok(()) if anew && registered.is_some() => registered = self.register(told).await,
                 Ok(()) => {}
@@ -300,16 +314,23 @@ impl<W: PodApi> Agent<W> {
                 }
             }
             renewed = clock::now();
-            let pause = if registered.is_some() { LEASE_INTERVAL } else { REGISTER_RETRY };
+            pause = if registered.is_some() { lease_interval } else { REGISTER_RETRY };
             let changed = async {
                 match &mut logins {
                     Some(logins) => logins.changed().await,
                     None => std::future::pending().await,
                 }
             };
+            let connects = async {
+                if connected.changed().await.is_err() {
+                    std::future::pending().await
+                }
+            };
+            reconnected = false;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = changed => {}
+                () = connects => reconnected = true,
                 () = self.shared.config.share.changed() => {}
             }
         }

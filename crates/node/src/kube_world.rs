@@ -3,7 +3,7 @@
 use crate::node_object;
 use crate::untyped::Untyped;
 use crate::world::{EventType, PodApi, PodEvent, TokenAsk, WorldError};
-use api::node::{LEASE_NAMESPACE, LEASE_SECS};
+use api::node::LEASE_NAMESPACE;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
@@ -366,12 +366,11 @@ impl PodApi for KubeWorld {
         Ok(())
     }
 
-    async fn renew_lease(&self) -> Result<(), WorldError> {
+    async fn renew_lease(&self, secs: i32) -> Result<(), WorldError> {
         let what = "renewing the node's lease";
         let leases = self.namespaced(LEASE_NAMESPACE, &lease_kind());
         let now = clock::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
-        let patch =
-            json!({"spec": {"renewTime": now, "holderIdentity": self.node, "leaseDurationSeconds": LEASE_SECS}});
+        let patch = json!({"spec": {"renewTime": now, "holderIdentity": self.node, "leaseDurationSeconds": secs}});
         match leases.patch(&self.node, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => {}

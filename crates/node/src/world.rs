@@ -80,6 +80,6 @@ pub trait PodApi: Send + Sync + 'static {
     /// Creates or updates the Node object, status included.
     fn put_node(&self, node: Value) -> impl Future<Output = Result<(), WorldError>> + Send;
 
-    /// Says that the node is alive.
-    fn renew_lease(&self) -> impl Future<Output = Result<(), WorldError>> + Send;
+    /// Says that the node is alive, which is valid for so many seconds.
+    fn renew_lease(&self, secs: i32) -> impl Future<Output = Result<(), WorldError>> + Send;
 }

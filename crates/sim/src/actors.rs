@@ -119,7 +119,7 @@ fn of_trainjobs() -> Vec<MakeLogic> {
         || Box::new(Erased(RuntimeController::new(RuntimeKind::TrainingRuntime))),
         || Box::new(Erased(RuntimeController::new(RuntimeKind::ClusterTrainingRuntime))),
         || Box::new(Erased(namespace::NamespaceController)),
-        || Box::new(Erased(nodelifecycle::NodeLifecycleController)),
+        || Box::new(Erased(nodelifecycle::NodeLifecycleController::default())),
         || Box::new(Erased(claims::ClaimProtectionController)),
         || Box::new(Erased(quota::QuotaController)),
         || Box::new(Erased(disruption::DisruptionController)),

@@ -19,6 +19,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// What the users of nodes' kubeconfigs are called, before the node's name.
@@ -63,12 +64,14 @@ pub async fn node(args: &NodeArgs, global: &Global) -> Result<u8, UpError> {
     config.taints = args.taints.iter().cloned().collect();
     config.tells_sessions = true;
     config.capacity = args.capacity.iter().cloned().collect();
+    let (is_open, connected) = watch::channel(false);
+    config.connected = connected;
     let agent = Agent::new(config, KubeWorld::new(client.clone(), &name)).await.map_err(UpError::Agent)?;
     let stop = CancellationToken::new();
     let running = agent.run(stop.clone());
     tokio::select! {
         () = running => {}
-        error = tunnel::keep_open(client.clone(), args.data.clone(), env!("CARGO_PKG_VERSION")) => {
+        error = tunnel::keep_open(client.clone(), args.data.clone(), env!("CARGO_PKG_VERSION"), is_open) => {
             return Err(UpError::Agent(std::io::Error::other(error.to_string())));
         }
         () = follow_clock(client) => {}

@@ -2,30 +2,62 @@
 
 use crate::streams::{NodeStreams, asked, not_running};
 use ::streams::{Command, Io, LogOptions, PodStreams, Resize, StreamKind, StreamOptions, Tunnels};
+use api::node::{Connections, Heard, LEASE_GRACE};
 use api::object;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt};
+use jiff::Timestamp;
 use node::exec::ExecOptions;
 use node::tunnel::{Far, FarError, FarExec, PROTOCOL};
 use resource::status::Status;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, io};
 
 /// The connections that are open. Bounded by the number of nodes: each has one.
 #[derive(Clone)]
 pub struct Open {
     nodes: Arc<Mutex<BTreeMap<String, (u64, Far)>>>,
+    ended: Arc<Mutex<Ended>>,
     /// Told of each connection that ends.
     attention: infra::Attention,
+}
+
+/// When connections have ended, for as long as that counts.
+struct Ended {
+    /// The times of the last minute or so, and those of the one before.
+    recent: BTreeMap<String, Timestamp>,
+    earlier: BTreeMap<String, Timestamp>,
+    /// When `recent` was begun.
+    since: Timestamp,
+    /// The time of those that are not known.
+    began: Timestamp,
+}
+
+impl Ended {
+    fn new(now: Timestamp) -> Self {
+        Self { recent: BTreeMap::new(), earlier: BTreeMap::new(), since: now, began: now }
+    }
+
+    fn note(&mut self, node: &str, now: Timestamp) {
+        if now.duration_since(self.since).abs() > LEASE_GRACE {
+            self.earlier = std::mem::take(&mut self.recent);
+            self.since = now;
+        }
+        self.recent.insert(node.to_owned(), now);
+    }
+
+    fn of(&self, node: &str) -> Timestamp {
+        self.recent.get(node).or_else(|| self.earlier.get(node)).copied().unwrap_or(self.began)
+    }
 }
 
 impl Open {
     /// No connections yet.
     pub fn new(attention: infra::Attention) -> Self {
-        Self { nodes: Arc::default(), attention }
+        Self { nodes: Arc::default(), ended: Arc::new(Mutex::new(Ended::new(clock::now()))), attention }
     }
 
     /// The connection of a node; `None` while there is none.
@@ -35,13 +67,28 @@ impl Open {
     }
 }
 
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Open").finish_non_exhaustive()
+    }
+}
+
+impl Connections for Open {
+    fn heard(&self, node: &str) -> Heard {
+        match self.of(node) {
+            Some(_) => Heard::Now,
+            None => Heard::At(self.ended.lock().unwrap_or_else(PoisonError::into_inner).of(node)),
+        }
+    }
+}
+
 impl Tunnels for Open {
     fn protocol(&self) -> &'static str {
         PROTOCOL
     }
 
     fn serve(&self, node: String, io: Box<dyn Io>) -> BoxFuture<'static, ()> {
-        let (nodes, attention) = (Arc::clone(&self.nodes), self.attention.clone());
+        let Self { nodes, ended, attention } = self.clone();
         Box::pin(async move {
             let (far, connection) = match Far::connect(io).await {
                 Ok(connected) => connected,
@@ -57,7 +104,7 @@ impl Tunnels for Open {
                 number
             };
             tracing::info!(node, "the node's agent is connected");
-            let entry = Entry { nodes, node, number, attention };
+            let entry = Entry { nodes, ended, node, number, attention };
             connection.await;
             drop(entry);
         })
@@ -67,6 +114,7 @@ impl Tunnels for Open {
 /// The entry of a connection; it goes also where the connection is dropped, as that of a deleted node is.
 struct Entry {
     nodes: Arc<Mutex<BTreeMap<String, (u64, Far)>>>,
+    ended: Arc<Mutex<Ended>>,
     node: String,
     number: u64,
     attention: infra::Attention,
@@ -75,6 +123,7 @@ struct Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         tracing::info!(node = self.node, "the node's agent is no longer connected");
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).note(&self.node, clock::now());
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if nodes.get(&self.node).is_some_and(|(last, _)| *last == self.number) {
             nodes.remove(&self.node);

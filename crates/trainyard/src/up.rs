@@ -216,7 +216,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         database: Some(database.clone()),
         plugins,
         streams: Some(streams),
-        tunnels: Some(Arc::new(tunnels)),
+        tunnels: Some(Arc::new(tunnels.clone())),
         usage,
         delegates,
         audit,
@@ -296,7 +296,12 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if controllers.wants_clusters() {
         tasks.spawn(outputs::follow(Feed::Source(source.clone()), client.clone(), outputs));
     }
-    let mut around = Surroundings { root_ca: identity.authority, scheduler, ..Surroundings::default() };
+    let mut around = Surroundings {
+        root_ca: identity.authority,
+        scheduler,
+        connections: Arc::new(tunnels),
+        ..Surroundings::default()
+    };
     // images are ignored here: the node knows the command
     around.mpi.image = Some("trainyard".to_owned());
     around.mpi.profile = args.mpi_profile;

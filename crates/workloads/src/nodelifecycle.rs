@@ -1,11 +1,14 @@
 //! Whether nodes are alive: a node whose Lease is not renewed is not Ready any more, so that no pod is placed on it.
 //!
+//! The Lease of a node whose agent is connected is renewed seldom, and names a long duration. Such a node is alive while its agent is
+//! connected and its Lease is valid. Once the connection has ended, it has as long to come back as a node without one has between two renewals.
+//!
 //! Source of the rule: Kubernetes' node lifecycle controller (`--node-monitor-grace-period`, 50 s). Nodes without a Lease are
 //! left alone, for nobody promised to renew one.
 
-use api::node::{LEASE_GRACE as GRACE, LEASE_NAMESPACE};
+use api::node::{Connections, Heard, LEASE_GRACE as GRACE, LEASE_NAMESPACE, LEASE_SECS, NoConnections};
 use api::object::{self, Gvk, Key, Target};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use reconcile::{Decision, Event, EventType, Next, Primary, Reconciler, StatusWrite, Wakes, Watch, World};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -23,14 +26,48 @@ fn leases() -> Gvk {
 }
 
 /// Marks silent nodes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NodeLifecycleController;
+pub struct NodeLifecycleController {
+    connections: Arc<dyn Connections>,
+}
 
-/// A node and when it was last heard of; `None` without a Lease.
+impl NodeLifecycleController {
+    pub fn new(connections: Arc<dyn Connections>) -> Self {
+        Self { connections }
+    }
+}
+
+impl Default for NodeLifecycleController {
+    /// Of nodes that have no connections.
+    fn default() -> Self {
+        Self::new(Arc::new(NoConnections))
+    }
+}
+
+/// A node and its Lease, if it has one.
 #[derive(Clone, Debug)]
 pub struct Observed {
     node: Arc<Value>,
-    renewed: Option<Timestamp>,
+    lease: Option<Lease>,
+}
+
+/// What a Lease says, and what is known beside it.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    renewed: Timestamp,
+    /// How long it is valid, where that is longer than the usual: the node's agent keeps a connection.
+    long: Option<SignedDuration>,
+    heard: Heard,
+}
+
+impl Lease {
+    /// When the node was last heard of, and how long it has from then on.
+    fn last(&self) -> (Timestamp, SignedDuration) {
+        match (self.long, self.heard) {
+            (None, _) => (self.renewed, GRACE),
+            (Some(valid), Heard::Now) => (self.renewed, valid),
+            (Some(_), Heard::At(at)) => (self.renewed.max(at), GRACE),
+        }
+    }
 }
 
 fn node_of(_world: &dyn World, lease: &Value) -> Vec<Target> {
@@ -58,14 +95,22 @@ impl Reconciler for NodeLifecycleController {
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let node = world.get(&nodes(), &target.key)?;
         let lease = world.get(&leases(), &Key::new(LEASE_NAMESPACE, &target.key.name));
-        let renewed = lease.and_then(|lease| object::text(&lease["spec"], "renewTime").parse().ok());
-        Some(Observed { node, renewed })
+        let lease = lease.and_then(|lease| {
+            let secs = lease["spec"]["leaseDurationSeconds"].as_i64().unwrap_or_default();
+            Some(Lease {
+                renewed: object::text(&lease["spec"], "renewTime").parse().ok()?,
+                long: (secs > i64::from(LEASE_SECS)).then(|| SignedDuration::from_secs(secs)),
+                heard: self.connections.heard(&target.key.name),
+            })
+        });
+        Some(Observed { node, lease })
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
         let mut decision = Decision::nothing();
-        let Some(renewed) = observed.renewed else { return decision };
-        let left = api::time::left(GRACE, renewed, now);
+        let Some(lease) = observed.lease else { return decision };
+        let (last, time) = lease.last();
+        let left = api::time::left(time, last, now);
         if left.is_positive() {
             decision.next = Next::After(left.min(GRACE));
             return decision;
@@ -84,7 +129,7 @@ impl Reconciler for NodeLifecycleController {
         }
         if changed {
             let name = object::meta(&node, "name");
-            decision.report.note(format!("{name} was last heard of at {renewed}"));
+            decision.report.note(format!("{name} was last heard of at {last}"));
             decision.events.push(Event {
                 regarding: None,
                 kind: EventType::Normal,
@@ -102,14 +147,21 @@ impl Reconciler for NodeLifecycleController {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::SignedDuration;
 
     fn decide(renewed: Option<&str>, ready: &str) -> Decision {
+        let lease = renewed.map(|text| Lease { renewed: at(text), long: None, heard: Heard::Now });
+        decided(lease, ready)
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("a time")
+    }
+
+    fn decided(lease: Option<Lease>, ready: &str) -> Decision {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"conditions": [
             {"type": "Ready", "status": ready, "reason": "KubeletReady"}, {"type": "NetworkUnavailable", "status": "False"}]}});
-        let renewed = renewed.map(|text| text.parse().expect("a time"));
-        let now = "2026-01-01T00:01:00Z".parse().expect("a time");
-        NodeLifecycleController.decide(&Observed { node: Arc::new(node), renewed }, now)
+        let observed = Observed { node: Arc::new(node), lease };
+        NodeLifecycleController::default().decide(&observed, at("2026-01-01T00:01:00Z"))
     }
 
     #[test]
@@ -129,6 +181,42 @@ mod tests {
         assert!(decision.status.is_none());
         // a renewal from the future (a clock that was set back) does not silence the check for ever
         assert_eq!(decide(Some("2027-01-01T00:00:00Z"), "True").next, Next::After(GRACE));
+    }
+
+    /// What becomes of a node with a long lease, renewed and heard of at these times of the last hour.
+    fn connected(renewed: &str, heard: Heard) -> Option<SignedDuration> {
+        let lease = Lease { renewed: at(renewed), long: Some(SignedDuration::from_secs(1200)), heard };
+        let decision = decided(Some(lease), "True");
+        match decision.next {
+            Next::After(left) if decision.status.is_none() => Some(left),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_connected_is_alive_while_its_long_lease_is_valid() {
+        let old = "2025-12-31T23:50:00Z";
+        // it is looked at as often as any, and so within its time after the end of the connection
+        assert_eq!(connected(old, Heard::Now), Some(GRACE));
+        assert_eq!(connected("2025-12-31T23:41:10Z", Heard::Now), Some(SignedDuration::from_secs(10)));
+        assert_eq!(
+            connected("2025-12-31T23:40:00Z", Heard::Now),
+            None,
+            "the agent has stopped, and its connection has not"
+        );
+    }
+
+    #[test]
+    fn a_node_whose_connection_has_ended_has_time_to_come_back() {
+        let old = "2025-12-31T23:50:00Z";
+        let ended = |text| Heard::At(at(text));
+        assert_eq!(connected(old, ended("2026-01-01T00:00:40Z")), Some(SignedDuration::from_secs(30)));
+        assert_eq!(connected(old, ended("2026-01-01T00:00:05Z")), None);
+        // the control plane has just started, or the connection is not noted yet
+        assert_eq!(
+            connected("2026-01-01T00:00:50Z", ended("2025-12-31T00:00:00Z")),
+            Some(SignedDuration::from_secs(40))
+        );
     }
 
     #[test]

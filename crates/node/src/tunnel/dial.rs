@@ -8,6 +8,7 @@ use kube::Client;
 use kube::client::Body;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 /// First and longest wait before it dials again; a connection that held this long was a good one.
@@ -28,11 +29,11 @@ pub enum DialError {
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Keeps a connection open and answers over it, for ever.
+/// Keeps a connection open and answers over it, for ever. `is_open` tells whether there is one.
 ///
 /// # Errors
 /// `DialError::OtherVersion`: the API server does not understand this agent.
-pub async fn keep_open(client: Client, data: PathBuf, version: &str) -> DialError {
+pub async fn keep_open(client: Client, data: PathBuf, version: &str, is_open: watch::Sender<bool>) -> DialError {
     let mut retry = RETRY_MIN;
     let mut told = String::new();
     loop {
@@ -45,9 +46,11 @@ pub async fn keep_open(client: Client, data: PathBuf, version: &str) -> DialErro
                 tracing::info!("connected to the API server");
                 told.clear();
                 let since = Instant::now();
+                is_open.send_replace(true);
                 if let Err(error) = serve(TokioIo::new(connection), data.clone()).await {
                     tracing::info!(%error, "the connection to the API server ended; pods go on");
                 }
+                is_open.send_replace(false);
                 if since.elapsed() > RETRY_MAX {
                     retry = RETRY_MIN;
                 }

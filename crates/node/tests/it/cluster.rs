@@ -253,7 +253,7 @@ impl PodApi for Cluster {
         Ok(())
     }
 
-    async fn renew_lease(&self) -> Result<(), WorldError> {
+    async fn renew_lease(&self, _: i32) -> Result<(), WorldError> {
         Ok(())
     }
 

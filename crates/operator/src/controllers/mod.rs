@@ -4,6 +4,7 @@ pub mod admission;
 pub mod gangs;
 pub mod scopes;
 
+use api::node::{Connections, NoConnections};
 use driver::Driver;
 use managed::fleet::FleetKind;
 use plan::controller::{RuntimeController, TrainJobController};
@@ -14,6 +15,7 @@ use plan::plugins::{CaSource, Settings, StatusServer};
 use plan::runtime::RuntimeKind;
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::sync::Arc;
 pub use workloads::scheduler::Scheduler;
 use workloads::{
     aggregation, claims, disruption, gc, job, jobset, namespace, nodelifecycle, podgc, quota, serviceaccount,
@@ -28,12 +30,20 @@ pub struct Surroundings {
     pub root_ca: String,
     /// All of its copies know the same.
     pub scheduler: Scheduler,
+    /// Of agents of nodes.
+    pub connections: Arc<dyn Connections>,
 }
 
 impl Default for Surroundings {
     fn default() -> Self {
         let scheduler = Scheduler::with_rules(gangs::rules());
-        Self { settings: Settings::default(), mpi: mpijob::Settings::default(), root_ca: String::new(), scheduler }
+        Self {
+            settings: Settings::default(),
+            mpi: mpijob::Settings::default(),
+            root_ca: String::new(),
+            scheduler,
+            connections: Arc::new(NoConnections),
+        }
     }
 }
 
@@ -122,7 +132,9 @@ const KNOWN: [Known; 20] = [
     known("gc", Side::Cluster, |driver, _| driver.add(gc::GarbageCollector::new(scopes::is_namespaced))),
     known("podgc", Side::Cluster, |driver, _| driver.add(podgc::PodGcController)),
     known("namespace", Side::Cluster, |driver, _| driver.add(namespace::NamespaceController)),
-    known("nodelifecycle", Side::Cluster, |driver, _| driver.add(nodelifecycle::NodeLifecycleController)),
+    known("nodelifecycle", Side::Cluster, |driver, around| {
+        driver.add(nodelifecycle::NodeLifecycleController::new(around.connections.clone()));
+    }),
     known("serviceaccount", Side::Cluster, |driver, around| {
         driver.add(serviceaccount::ServiceAccountController::new(&around.root_ca));
     }),
