@@ -14,7 +14,7 @@ pub use budget::{
 pub use launch::{Launch, LaunchFiles, LaunchManaged, LaunchPhase, LaunchSpec, LaunchStatus, WhenSetUp};
 pub use managed_job::{
     Ground, JobAttempt, JobFile, JobRate, JobRecovery, JobStrategy, JobTask, ManagedJob, ManagedJobSpec,
-    ManagedJobStatus, ManagedState, ManagedTask, ReplicaOf, WorkerShare,
+    ManagedJobStatus, ManagedState, ManagedTask, ReplicaOf, TaskCallbacks, TaskEvent, WorkerShare,
 };
 pub use serving::{
     BalancedReplica, Balancing, FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, Pool, ReadinessProbe,
@@ -80,6 +80,8 @@ pub mod keys {
     pub const TASK: &str = "sky.trainyard.dev/task";
     /// Label beside it, of Launches, JobSets and pods: number of the attempt, from 1.
     pub const ATTEMPT: &str = "sky.trainyard.dev/attempt";
+    /// Label of pods that run the callback of a managed job's task: the ManagedJob. Beside it: [`TASK`].
+    pub const CALLBACK: &str = "sky.trainyard.dev/callback";
     /// Annotation of a JobSet of a managed job: the output of its pods is kept, so its machines may go.
     pub const OUTPUT_KEPT: &str = "sky.trainyard.dev/output-kept";
     /// Label of ConfigMaps that hold the tasks of managed jobs.

@@ -5,11 +5,14 @@
 //! these are gone and the processes on the others have ended. So two attempts never write one checkpoint.
 
 mod attempt;
+mod events;
 mod group;
 mod observed;
 mod pooled;
 pub mod submitted;
 
+pub(crate) use attempt::task_environment;
+pub(crate) use events::callback;
 pub use observed::Observed;
 pub use pooled::waits_for_worker;
 
@@ -60,7 +63,7 @@ impl Turn {
 }
 
 /// The earlier of two.
-fn soonest(one: Next, other: Next) -> Next {
+pub(crate) fn soonest(one: Next, other: Next) -> Next {
     match (one, other) {
         (Next::After(one), Next::After(other)) => Next::After(one.min(other)),
         (Next::AwaitChange, other) => other,
@@ -242,8 +245,9 @@ impl Observed {
     }
 
     /// The decision with the status of these tasks, if it differs.
-    fn told(&self, tasks: Vec<ManagedTask>, writes: Vec<Write>, next: Next) -> Decision {
+    fn told(&self, mut tasks: Vec<ManagedTask>, writes: Vec<Write>, next: Next) -> Decision {
         let before = &self.job.status;
+        self.note_events(&mut tasks);
         let states: Vec<State> = tasks.iter().map(|task| task.state).collect();
         let mut status = before.clone();
         status.state = state_of(&states);
@@ -257,9 +261,9 @@ impl Observed {
         }
         let old = serde_json::to_value(before).unwrap_or_default();
         let mut body = crate::status::replacing(&old, serde_json::to_value(&status).unwrap_or_default());
-        // turns are granted by another reconciler
+        // other reconcilers grant turns and run callbacks
         if let Some(members) = body.as_object_mut() {
-            members.retain(|name, _| !["turn", "worker", "workerCluster"].contains(&name.as_str()));
+            members.retain(|name, _| !["turn", "worker", "workerCluster", "callbacks"].contains(&name.as_str()));
         }
         let version = object::resource_version(&self.object);
         let patch = json!({"metadata": {"resourceVersion": version}, "status": body});

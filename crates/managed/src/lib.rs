@@ -3,7 +3,7 @@
 //! [`provider`] has the words of providers, [`machine`] the ledger: what to ask the provider of a machine next, and what its answer means;
 //! [`launch`] makes a Cluster and the JobSets of a task, [`cluster`] is the reconciler of Cluster, [`jobs`] the turns of its jobs, [`inventory`] what a Kubernetes
 //! cluster has free, [`resources`] what clusters are called by what they have,
-//! [`transitions`] how the states of managed jobs change, [`budget`] what they may spend.
+//! [`transitions`] how the states of managed jobs change, [`callbacks`] runs their `event_callback`, [`budget`] what they may spend.
 //! Pure: no I/O, no clock, no chance; it never learns which providers there are, nor how they are reached.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
@@ -11,6 +11,7 @@
 pub mod autoscale;
 mod backoff;
 pub mod budget;
+pub mod callbacks;
 pub mod cluster;
 pub mod evidence;
 pub mod fleet;

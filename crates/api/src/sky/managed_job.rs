@@ -234,6 +234,29 @@ pub struct ManagedJobStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub tasks: Vec<ManagedTask>,
+    /// The callbacks of its tasks, in the order of the tasks. Empty while none has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub callbacks: Vec<TaskCallbacks>,
+}
+
+/// What became of the callbacks of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TaskCallbacks {
+    /// Number of the latest event whose callback has ended; 0: none has.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub last_event: u32,
+    /// How many callbacks failed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub failed: u32,
+    /// How many events had no callback, because the callbacks before them took too long.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub skipped: u32,
+    /// How the latest failed callback ended, and how to see its output.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub last_failure: String,
 }
 
 impl ManagedJobStatus {
@@ -302,6 +325,25 @@ pub struct ManagedTask {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub attempts: Vec<JobAttempt>,
+    /// The latest events for its callback, 20 at most. Only tasks with an `event_callback` have events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub events: Vec<TaskEvent>,
+}
+
+/// A change of a task's state, for its callback.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TaskEvent {
+    /// Its number, from 1.
+    pub number: u32,
+    /// `JOB_STATUS` of the callback: `SUBMITTED`, `STARTING`, `STARTED`, `RECOVERING`, `RECOVERED`, `SUCCEEDED`, `FAILED`, `CANCELLING` or
+    /// `CANCELLED`.
+    pub status: String,
+    /// What the user called the task's cluster at that time.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cluster: String,
 }
 
 impl ManagedTask {

@@ -9,7 +9,7 @@ use crate::transitions::{Restart, restarts};
 use api::object;
 use api::sky::{
     API_VERSION, Candidate, Ground, JobAttempt, JobFile, JobRecovery, JobStrategy, JobTask, LaunchManaged, LaunchSpec,
-    ManagedState as State, ManagedTask, keys,
+    ManagedJob, ManagedState as State, ManagedTask, keys,
 };
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Op, Write};
@@ -206,22 +206,10 @@ impl Observed {
     /// The Launch of the latest attempt.
     fn launched(&self, file: &JobFile, asked: &JobTask, task: &ManagedTask, index: usize) -> Write {
         let name = self.launch_name(index, task.attempt);
-        let ids: Vec<String> = (0..file.tasks.len()).map(|index| self.task_id(file, index)).collect();
-        let id = self.job.spec.id.to_string();
         let replica = self.job.spec.replica.as_ref();
-        let env = match replica {
-            Some(_) => vec![("SKYPILOT_SERVE_REPLICA_ID", id)],
-            None => vec![
-                ("SKYPILOT_TASK_IDS", ids.join("\n")),
-                ("SKYPILOT_MANAGED_JOB_ID", id.clone()),
-                ("SKYPILOT_ROOT_JOB_ID", id),
-                ("SKYPILOT_NUM_JOBS", file.count.max(1).to_string()),
-                ("SKYPILOT_JOB_RANK", self.job.spec.rank.to_string()),
-            ],
-        };
-        let group = Some(("SKYPILOT_JOBGROUP_NAME", self.job.spec.name.clone())).filter(|_| self.job.spec.group);
-        let env: BTreeMap<String, String> =
-            env.into_iter().chain(group).map(|(name, value)| (name.to_owned(), value)).collect();
+        let mut env = task_environment(&self.job, file, index);
+        // its processes have it by another field
+        env.remove(TASK_ID);
         let (first_place, last_place) = match asked.recovery.strategy {
             JobStrategy::Failover => (task.lost_at.clone(), String::new()),
             JobStrategy::EagerNextRegion | JobStrategy::None => (String::new(), task.lost_at.clone()),
@@ -231,7 +219,7 @@ impl Observed {
             uid: object::uid(&self.object).to_owned(),
             task: u32::try_from(index).unwrap_or(u32::MAX),
             attempt: task.attempt,
-            task_id: self.task_id(file, index),
+            task_id: task_id(&self.job, file, index),
             env,
             first_place,
             last_place,
@@ -274,13 +262,37 @@ impl Observed {
             keys::TASK: index.to_string(), keys::ATTEMPT: task.attempt.to_string(),
         })
     }
+}
 
-    /// `sky-managed-TIMESTAMP_NAME_JOBID-TASK`: the same in all attempts.
-    fn task_id(&self, file: &JobFile, index: usize) -> String {
-        let asked = file.tasks.get(index).map(|task| task.name.as_str()).unwrap_or_default();
-        let name = if asked.is_empty() { &self.job.spec.name } else { asked };
-        format!("sky-managed-{}_{name}_{}-{index}", file.submitted, self.job.spec.id)
+/// `SKYPILOT_TASK_ID` of a task.
+const TASK_ID: &str = "SKYPILOT_TASK_ID";
+
+/// `sky-managed-TIMESTAMP_NAME_JOBID-TASK`: the same in all attempts.
+fn task_id(job: &ManagedJob, file: &JobFile, index: usize) -> String {
+    let asked = file.tasks.get(index).map(|task| task.name.as_str()).unwrap_or_default();
+    let name = if asked.is_empty() { &job.spec.name } else { asked };
+    format!("sky-managed-{}_{name}_{}-{index}", file.submitted, job.spec.id)
+}
+
+/// The variables that a managed job adds to those of its task.
+pub(crate) fn task_environment(job: &ManagedJob, file: &JobFile, index: usize) -> BTreeMap<String, String> {
+    let id = job.spec.id.to_string();
+    let ids = |index: usize| task_id(job, file, index);
+    let mut env = match job.spec.replica {
+        Some(_) => vec![("SKYPILOT_SERVE_REPLICA_ID", id)],
+        None => vec![
+            ("SKYPILOT_TASK_IDS", (0..file.tasks.len()).map(ids).collect::<Vec<_>>().join("\n")),
+            ("SKYPILOT_MANAGED_JOB_ID", id.clone()),
+            ("SKYPILOT_ROOT_JOB_ID", id),
+            ("SKYPILOT_NUM_JOBS", file.count.max(1).to_string()),
+            ("SKYPILOT_JOB_RANK", job.spec.rank.to_string()),
+        ],
+    };
+    env.push((TASK_ID, task_id(job, file, index)));
+    if job.spec.group {
+        env.push(("SKYPILOT_JOBGROUP_NAME", job.spec.name.clone()));
     }
+    env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Notes the end of the latest attempt, unless that is done.

@@ -13,6 +13,9 @@ use sky::resources::Resources;
 use sky::task::Task;
 use sky::value::Value as Field;
 
+/// Bytes of a callback, which is one argument of bash. Linux takes 128 KiB.
+const CALLBACK_MAX: usize = 96 * 1024;
+
 /// The name of the ManagedJob of this number.
 pub fn name_of(id: u32) -> String {
     format!("job-{id}")
@@ -105,9 +108,12 @@ pub fn priced(mut task: JobTask, places: &[Candidate]) -> JobTask {
 /// # Errors
 /// The line about it.
 pub fn check(task: &Task) -> Result<(), Refused> {
-    if task.event_callback.is_some() {
-        let what = "`event_callback`: callbacks do not run here yet; leave it out.";
-        return Err(Refused::new("sky.exceptions.NotSupportedError", what));
+    if let Some(long) = task.event_callback.as_ref().filter(|script| script.len() > CALLBACK_MAX) {
+        let what = format!(
+            "`event_callback` has {} bytes, and at most {CALLBACK_MAX} are allowed; let it call a script.",
+            long.len()
+        );
+        return Err(Refused::new("ValueError", what));
     }
     if task.service.is_some() {
         let what = "`service` and `pool` are not supported in a managed job; remove them from the task file.";

@@ -122,6 +122,7 @@ const KNOWN: [Known; 20] = [
     known("cluster", Side::Machines, |driver, _| driver.add(managed::cluster::ClusterController)),
     known("managedjob", Side::Machines, |driver, _| {
         driver.add(managed::job::ManagedJobController);
+        driver.add(managed::callbacks::CallbackController);
         driver.add(managed::job_turns::JobTurns::default());
         driver.add(managed::pool_turns::PoolTurns::default());
     }),

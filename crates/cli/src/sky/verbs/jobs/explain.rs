@@ -8,6 +8,8 @@ use crate::sky::words::as_typed;
 use ::sky::commands::Call;
 use api::sky::{Ground, JobAttempt, ManagedJob, ManagedTask};
 use jiff::Timestamp;
+use managed::callbacks::pod_name;
+use managed::job::submitted::name_of;
 
 pub(in crate::sky::verbs) async fn explain(call: &Call) -> Done {
     let id = call.value("job_id").and_then(|id| id.parse::<u32>().ok()).unwrap_or_default();
@@ -56,6 +58,29 @@ fn lines(job: &ManagedJob, now: Timestamp) -> Vec<String> {
             lines.push(format!("  Earlier attempts that are no longer recorded: {before}."));
         }
         lines.extend(task.attempts.iter().flat_map(|attempt| attempt_lines(task, attempt, now)));
+        lines.extend(callback_lines(job, task, index));
+    }
+    lines
+}
+
+/// What became of the callbacks of a task. Nothing is said of those that succeeded.
+fn callback_lines(job: &ManagedJob, task: &ManagedTask, index: usize) -> Vec<String> {
+    let callbacks = job.status.callbacks.get(index).cloned().unwrap_or_default();
+    let mut lines = Vec::new();
+    if callbacks.failed > 0 {
+        let plural = if callbacks.failed == 1 { "callback" } else { "callbacks" };
+        lines.push(format!("  {} {plural} failed. Latest: {}", callbacks.failed, callbacks.last_failure));
+    }
+    if callbacks.skipped > 0 {
+        let events = if callbacks.skipped == 1 { "event" } else { "events" };
+        lines.push(format!(
+            "  {} {events} had no callback, because the callbacks before them took too long.",
+            callbacks.skipped
+        ));
+    }
+    if let Some(event) = task.events.iter().find(|event| event.number > callbacks.last_event) {
+        let pod = pod_name(&name_of(job.spec.id), index, event.number);
+        lines.push(format!("  The callback of {} has not ended; `kubectl logs {pod}` shows its output", event.status));
     }
     lines
 }
