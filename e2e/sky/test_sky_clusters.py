@@ -338,14 +338,14 @@ def test_options_that_are_not_there_say_so(sky):
     for words in (
         ["launch", "-w", "team", "--infra", "local", "true"], ["launch", "--clone-disk-from", "x", "true"],
         ["launch", "--docker", "true"], ["launch", "--config", "aws.vpc_name=x", "true"], ["status", "--endpoints", "x"],
-        ["logs", "x", "--hook", "stop"], ["check", "-w", "team"], ["gpus", "list", "-v"],
+        ["logs", "x", "--provision"], ["check", "-w", "team"], ["gpus", "list", "-v"],
     ):  # fmt: skip
         out = sky(*words, code=1)
         assert len(out.splitlines()) == 1 and ("is not there: " in out or "has no effect here" in out), out
-    for key, value in (("config", "{hooks: [{run: echo}]}"), ("volumes", "{/mnt/x: y}"), ("file_mounts", "{~/x: s3://a/b}")):
+    for key, value in (("volumes", "{/mnt/x: y}"), ("file_mounts", "{~/x: s3://a/b}")):
         (sky.work / "odd.yaml").write_text(f"resources: {{infra: local}}\n{key}: {value}\nrun: echo\n")
         out = sky("launch", "-y", "-c", "odd", "odd.yaml", code=1)
-        assert any(says in out for says in ("hooks do not run", "volumes are not there", "nothing is fetched")), out
+        assert any(says in out for says in ("volumes are not there", "nothing is fetched")), out
     assert "--graceful-timeout needs --graceful" in sky("down", "-y", "x", "--graceful-timeout", "3", code=2)
     assert "--worker must be a positive integer" in sky("logs", "x", "-w", "0", code=2)
     assert "ambiguous" in sky("logs", "x", "-s", "--status", code=2)

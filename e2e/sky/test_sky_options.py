@@ -140,8 +140,8 @@ TRIED: dict[str, list[tuple[str, int, str, list[str]]]] = {
     "sky logs": [
         ("config", 1, "--config x=1 opt", ["`x` has no effect here"]),
         ("provision", 1, "--provision opt", [LACKS.format("sky logs --provision")]),
-        ("hook_event", 1, "--hook stop opt", [LACKS.format("sky logs --hook")]),
-        ("autostop_alias", 1, "--autostop opt", [LACKS.format("sky logs --autostop")]),
+        ("hook_event", 1, "--hook stop opt", ["No stop hook log found."]),
+        ("autostop_alias", 1, "--autostop opt", ["No stop hook log found."]),
         ("worker", 1, "--worker 2 opt 1", ["--worker 2: job 1 ran on the head alone"]),
         ("sync_down", 0, "--sync-down opt 1", ["Job 1 logs: "]),
         ("status", 0, "--status opt 1", ["Job 1: SUCCEEDED"]),

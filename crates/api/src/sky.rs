@@ -104,6 +104,8 @@ pub mod keys {
     pub const GPUS: &str = "sky.trainyard.dev/gpus-per-node";
     /// Annotation of a JobSet: `true` lets it pass jobs that wait.
     pub const BACKFILL: &str = "sky.trainyard.dev/backfill";
+    /// Label of pods that run the hooks of a cluster: `stop` or `down`. Beside it: [`CLUSTER`].
+    pub const HOOK: &str = "sky.trainyard.dev/hook";
     /// Annotation of pods: addresses of the job's nodes in the order of ranks, by newlines.
     pub const NODE_IPS: &str = "sky.trainyard.dev/node-ips";
     /// Annotation of pods of a job group: addresses and names of the machines of its tasks, a line each: `ADDRESS NAME`. It may change while
@@ -212,12 +214,86 @@ pub struct ClusterSpec {
     /// Whether to begin anew with the first candidate where all of them had no capacity. Default: false.
     #[serde(default, skip_serializing_if = "is_default")]
     pub retry_until_up: bool,
+    /// Scripts that run on its machines before they are stopped or ended. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 33), extend("x-kubernetes-list-type" = "atomic")))]
+    pub hooks: Vec<ClusterHook>,
     /// Who asked for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub user: String,
     /// The command that asked for it last.
     #[serde(default, skip_serializing_if = "is_default")]
     pub command: String,
+}
+
+/// A script that runs on each machine of a cluster before the machine is stopped or ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClusterHook {
+    /// The script, for bash.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 16384)))]
+    pub run: String,
+    /// Before what it runs.
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub events: Vec<HookEvent>,
+    /// Seconds that it may run.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
+    pub timeout_seconds: i32,
+}
+
+/// What a hook runs before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum HookEvent {
+    /// The cluster stops.
+    #[default]
+    Stop,
+    /// A provider takes a machine away. No provider warns of that, so these hooks do not run yet.
+    Preemption,
+    /// The cluster ends.
+    Down,
+}
+
+impl HookEvent {
+    /// `stop`, `preemption`, `down`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Preemption => "preemption",
+            Self::Down => "down",
+        }
+    }
+
+    /// The event of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Stop, Self::Preemption, Self::Down].into_iter().find(|event| event.as_str() == name)
+    }
+}
+
+/// What became of the hooks of a cluster when it last stopped, or when it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HookRun {
+    /// How often hooks of the cluster have run, this time included; part of the names of their pods.
+    pub number: u32,
+    /// Before what they run.
+    pub event: HookEvent,
+    /// When they began, RFC 3339.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub began_at: String,
+    /// When all of them had ended, RFC 3339. Empty: some still run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ended_at: String,
+    /// Those that failed or did not run, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub failures: Vec<String>,
+    /// Whether the cluster has run again since then.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub is_past: bool,
 }
 
 /// What a machine may be, and where.
@@ -366,6 +442,9 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub usage: Vec<Interval>,
+    /// What became of its hooks, if they have ever run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hooks: HookRun,
     /// Why it is not what is asked for: what the provider said.
     #[serde(default, skip_serializing_if = "is_default")]
     pub message: String,

@@ -1,11 +1,12 @@
 //! Clusters of machines, read and changed through the API: [`Sky`] finds them ([`Found`]) and their jobs.
 //!
-//! [`output`] follows the output of jobs, [`managed_output`] that of managed jobs, [`hosts`] reports free GPUs, and [`ssh`] adds machines to OpenSSH's configuration. Nothing is
+//! [`output`] follows the output of jobs, [`print_hooks`] shows that of hooks, [`managed_output`] that of managed jobs, [`hosts`] reports free GPUs, and [`ssh`] adds machines to OpenSSH's configuration. Nothing is
 //! printed: a [`Show`] receives lines and notes.
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
 
 mod fleets;
+mod hook_output;
 mod hosts;
 mod managed_jobs;
 pub mod managed_output;
@@ -13,6 +14,7 @@ pub mod output;
 pub mod ssh;
 
 pub use fleets::{Fleet, FleetError, FleetSecrets};
+pub use hook_output::print_hooks;
 pub use hosts::hosts;
 pub use managed_jobs::SubmitError;
 pub use ssh::Entries;

@@ -169,7 +169,7 @@ async fn last_lines(
 }
 
 /// Reads a pod's log to its end. It reads on after a restart of the control plane, which ends the stream as if all were read.
-async fn read_pod(pods: Api<Pod>, name: String, lines: mpsc::Sender<String>, skip: usize) {
+pub(crate) async fn read_pod(pods: Api<Pod>, name: String, lines: mpsc::Sender<String>, skip: usize) {
     let wanted = LogParams { follow: true, ..LogParams::default() };
     let mut done = skip;
     loop {

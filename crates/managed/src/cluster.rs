@@ -1,8 +1,12 @@
 //! The reconciler of Cluster: makes and ends the lines of the ledger, tries the next place where one has no room, gives jobs their turn,
-//! and stops or ends a cluster that has been idle for long enough.
+//! and stops or ends a cluster that has been idle for long enough. Before machines stop or end, [`hooks`] run on them.
 //!
 //! Machines of one attempt are all of one candidate. A next attempt begins only by a status that names it, so one that is
 //! decided on a stale view makes nothing new: names of machines are functions of cluster, attempt and rank.
+
+mod hooks;
+
+pub use hooks::told as failed_hooks;
 
 use crate::jobs::{self, Job, Room, Status};
 use crate::names::place;
@@ -12,9 +16,10 @@ use api::node::SSH_SESSIONS;
 use api::object::{self, Gvk, Target};
 use api::quantity::Quantity;
 use api::sky::{
-    API_VERSION, Autostop, Cluster, ClusterNode, ClusterPhase as Phase, Interval, Machine, MachinePhase, Power,
-    WaitFor, cluster_gvk, keys, machine_gvk,
+    API_VERSION, Autostop, Cluster, ClusterNode, ClusterPhase as Phase, HookEvent, HookRun, Interval, Machine,
+    MachinePhase, Power, WaitFor, cluster_gvk, keys, machine_gvk,
 };
+use hooks::Hooks;
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{
     Decision, Event, EventType, Next, Op, PatchBody, Primary, Propagation, Reconciler, StatusWrite, Wakes, Watch,
@@ -37,6 +42,8 @@ pub struct Observed {
     machines: Vec<Machine>,
     nodes: Vec<Arc<Value>>,
     jobsets: Vec<Arc<Value>>,
+    /// The pods of its hooks.
+    pods: Vec<Arc<Value>>,
 }
 
 fn node_gvk() -> Gvk {
@@ -61,10 +68,10 @@ impl Reconciler for ClusterController {
     }
 
     fn watches(&self) -> Vec<Watch> {
-        [machine_gvk(), jobset::gvk(), node_gvk()]
-            .into_iter()
-            .map(|gvk| Watch { gvk, wakes: Wakes::Keys(of_cluster) })
-            .collect()
+        let of_label = |gvk| Watch { gvk, wakes: Wakes::Keys(of_cluster) };
+        let mut watches: Vec<Watch> = [machine_gvk(), jobset::gvk(), node_gvk()].map(of_label).into();
+        watches.push(Watch { gvk: hooks::pod_gvk(), wakes: Wakes::ControllerOwner });
+        watches
     }
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
@@ -79,7 +86,9 @@ impl Reconciler for ClusterController {
         let nodes = names.filter_map(|machine| world.get(&node_gvk(), &object::Key::new("", &machine.status.node)));
         let nodes = nodes.collect();
         let jobsets = world.owned_by(&jobset::gvk(), uid);
-        Some(Observed { cluster, object, machines, nodes, jobsets })
+        let has_hooks = !cluster.spec.hooks.is_empty();
+        let pods = if has_hooks { world.owned_by(&hooks::pod_gvk(), uid) } else { Vec::new() };
+        Some(Observed { cluster, object, machines, nodes, jobsets, pods })
     }
 
     fn decide(&self, observed: &Observed, now: Timestamp) -> Decision {
@@ -125,10 +134,31 @@ impl Observed {
         self.current().any(|one| one.metadata.name == machine.metadata.name)
     }
 
-    /// What is left of a cluster that was deleted: first its jobs, then its machines, then a note of what it cost.
+    /// The status with the state of its hooks, while the cluster ends.
+    fn ends_with_hooks(&self, hooks: Hooks) -> Decision {
+        let before = &self.cluster.status.hooks;
+        let status = (hooks.run != *before).then(|| {
+            let (old, new) = (serde_json::to_value(before), serde_json::to_value(&hooks.run));
+            let body = crate::status::replacing(&old.unwrap_or_default(), new.unwrap_or_default());
+            StatusWrite::Merge(json!({"status": {"hooks": body}}))
+        });
+        Decision { writes: hooks.writes, status, events: hooks.events, next: hooks.next, ..Decision::default() }
+    }
+
+    /// What is left of a cluster that was deleted: first its hooks run, then its jobs end, then its machines, then it notes what it cost.
     fn end(&self, now: Timestamp) -> Decision {
         let mut writes: Vec<Write> = Vec::new();
         let purge = object::annotation(&self.object, keys::PURGE).is_some();
+        match purge {
+            // machines end once no pod runs on them
+            true => writes.extend(self.hooks_left()),
+            false => {
+                let hooks = self.hooks(HookEvent::Down, now);
+                if !hooks.is_over {
+                    return self.ends_with_hooks(hooks);
+                }
+            }
+        }
         if !self.jobsets.is_empty() && !purge {
             let left = self.jobsets.iter().filter(|jobset| !object::is_terminating(jobset));
             let ends = |jobset: &Arc<Value>| {
@@ -262,8 +292,18 @@ impl Observed {
         let phase = self.phase(&alive, missing);
         let mut next = Next::AwaitChange;
         let mut shown = phase;
+        let (mut run, mut events) = (self.past_hooks(), Vec::new());
         match spec.power {
-            Power::Stopped => writes.extend(self.stop(&jobs, &alive, now)),
+            Power::Stopped => {
+                let hooks = self.hooks(HookEvent::Stop, now);
+                run = hooks.run;
+                events = hooks.events;
+                next = hooks.next;
+                writes.extend(hooks.writes);
+                if hooks.is_over {
+                    writes.extend(self.stop(&jobs, &alive, now));
+                }
+            }
             Power::Running => {
                 let stopped = alive.iter().filter(|machine| machine.spec.power != Power::Running);
                 writes.extend(stopped.map(|machine| self.power(machine, Power::Running)));
@@ -291,7 +331,8 @@ impl Observed {
                 }
             }
         }
-        let (status, events) = self.status(&alive, shown, now);
+        let (status, changes) = self.status(&alive, shown, run, now);
+        events.extend(changes);
         Decision { writes, status, events, next, ..Decision::default() }
     }
 
@@ -463,10 +504,16 @@ impl Observed {
         self.cluster.metadata.generation.unwrap_or(0)
     }
 
-    fn status(&self, alive: &[&Machine], phase: Phase, now: Timestamp) -> (Option<StatusWrite>, Vec<Event>) {
+    fn status(
+        &self,
+        alive: &[&Machine],
+        phase: Phase,
+        hooks: HookRun,
+        now: Timestamp,
+    ) -> (Option<StatusWrite>, Vec<Event>) {
         let before = &self.cluster.status;
         let mut status = before.clone();
-        status.phase = phase;
+        (status.phase, status.hooks) = (phase, hooks);
         status.observed_generation = self.generation();
         let price = self.cluster.at().map_or(0.0, |candidate| candidate.hourly_price);
         status.hourly_price = price * f64::from(self.cluster.spec.nodes);

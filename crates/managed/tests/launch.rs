@@ -266,3 +266,43 @@ fn the_last_launch_of_a_cluster_stays() {
     let under_way = Launch::default();
     assert!(!is_left(&under_way, &all, &clusters, Timestamp::from_second(10_000).unwrap()));
 }
+
+#[test]
+fn a_cluster_has_the_hooks_of_its_last_launch() {
+    let with = task("run: x\nconfig: {hooks: [{run: a, events: [down], timeout: 7}, {run: b}]}");
+    let hooks = json!([
+        {"run": "a", "events": ["down"], "timeoutSeconds": 7},
+        {"run": "b", "events": ["stop", "preemption", "down"], "timeoutSeconds": 3600},
+    ]);
+    let launch = |task: &Task, spec: LaunchSpec| -> Launch {
+        let mut object = launch::launch("dev", task, spec, &Catalogue::default());
+        object["metadata"]["uid"] = "l".into();
+        serde_json::from_value(object).unwrap()
+    };
+    let first = launch(&with, LaunchSpec::default());
+    // as the control plane reads it
+    let read = launch::task_of(&first, &Catalogue::default()).unwrap();
+    let mut made = launch::cluster_of(&first, &read, vec![api::sky::Candidate::default()], Timestamp::UNIX_EPOCH);
+    assert_eq!(made["spec"]["hooks"], hooks);
+    made["metadata"]["uid"] = "u".into();
+    let cluster: Cluster = serde_json::from_value(made.clone()).unwrap();
+    let patch = |task: &Task, spec: LaunchSpec| {
+        let launch = launch(task, spec);
+        let seen = Seen {
+            launch: &launch,
+            task,
+            cluster: Some((&made, &cluster)),
+            size: None,
+            jobs: &[],
+            now: Timestamp::UNIX_EPOCH,
+        };
+        match step(&seen) {
+            Step::Take { patch, .. } => patch["spec"]["hooks"].clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(patch(&with, LaunchSpec::default()), Value::Null, "they are there");
+    let without = task("run: x");
+    assert_eq!(patch(&without, LaunchSpec::default()), json!([]));
+    assert_eq!(patch(&without, LaunchSpec { start: true, ..LaunchSpec::default() }), Value::Null);
+}

@@ -18,7 +18,8 @@ use self::fit::{Size, size_asked};
 use crate::jobs::{NAME, RESOURCES};
 use crate::names::{object_name, place};
 use api::sky::{
-    API_VERSION, Accelerators, Candidate, Launch, LaunchManaged, LaunchSpec, PodOptions, keys, managed_job_gvk,
+    API_VERSION, Accelerators, Candidate, ClusterHook, HookEvent, Launch, LaunchManaged, LaunchSpec, PodOptions, keys,
+    managed_job_gvk,
 };
 use jiff::Timestamp;
 use placement::{Catalogue, Cloud};
@@ -205,6 +206,10 @@ pub fn cluster_of(launch: &Launch, task: &Task, mut candidates: Vec<Candidate>, 
     if launch.spec.retry_until_up {
         cluster["spec"]["retryUntilUp"] = true.into();
     }
+    let hooks = hooks(task);
+    if !hooks.is_empty() {
+        cluster["spec"]["hooks"] = json!(hooks);
+    }
     if let Some(held) = step::held(launch, now) {
         cluster["spec"]["autostop"] = held;
     }
@@ -247,6 +252,21 @@ pub fn launch(shown: &str, task: &Task, spec: LaunchSpec, catalogue: &Catalogue)
         },
         "spec": spec,
     })
+}
+
+/// The hooks of a task's cluster.
+pub fn hooks(task: &Task) -> Vec<ClusterHook> {
+    let all = task.resources.list.first().map(|one| one.hooks.as_slice()).unwrap_or_default();
+    let hook = |one: &Map| {
+        let json = Field::Map(one.clone()).to_json();
+        let events = json["events"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        ClusterHook {
+            run: json["run"].as_str().unwrap_or_default().to_owned(),
+            events: events.filter_map(HookEvent::parse).collect(),
+            timeout_seconds: json["timeout"].as_i64().map_or(i32::MAX, |secs| i32::try_from(secs).unwrap_or(i32::MAX)),
+        }
+    };
+    all.iter().map(hook).collect()
 }
 
 /// A task that requests and runs nothing.

@@ -154,6 +154,11 @@ fn pending(seen: &Seen<'_>) -> Step {
         (false, Some(held)) => patch["spec"]["autostop"] = held,
         (false, None) => {}
     }
+    // the cluster has the hooks of its last launch
+    let hooks = super::hooks(task);
+    if !launch.spec.start && hooks != read.spec.hooks {
+        patch["spec"]["hooks"] = json!(hooks);
+    }
     Step::Take { patch, is_set_up }
 }
 

@@ -7,9 +7,11 @@ use crate::sky::clusters::{self, Found, Sky};
 use crate::sky::submit::{self, Launched, Trouble, value_error};
 use crate::sky::words::as_typed;
 use ::sky::commands::Call;
+use api::foreign::visible;
 use api::object;
-use api::sky::{ClusterPhase, LaunchSpec, LaunchStatus, Power, WhenSetUp, keys};
+use api::sky::{Cluster, ClusterPhase, HookRun, LaunchSpec, LaunchStatus, Power, WhenSetUp, keys};
 use kube::api::{DeleteParams, DynamicObject, ListParams};
+use managed::cluster::failed_hooks;
 use managed::launch::empty_task;
 use placement::Catalogue;
 use serde_json::{Value, json};
@@ -119,9 +121,13 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<u8,
                 other => drop(other?),
             }
             if !detached {
+                let mut hooks = HookNotes::new(&found.cluster);
                 client::until(sky.clusters(), &name, |object| {
-                    let same = object.is_some_and(|object| object.metadata.uid.as_deref() == Some(&*uid));
-                    (!same).then_some(())
+                    let same = object.filter(|object| object.metadata.uid.as_deref() == Some(&*uid));
+                    if let Some(now) = same.and_then(Found::of) {
+                        hooks.look(&now);
+                    }
+                    same.is_none().then_some(())
                 })
                 .await?;
             }
@@ -132,10 +138,12 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<u8,
             sky.patch(&name, json!({"spec": {"power": "Stopped"}})).await?;
             if !detached {
                 let generation = generation(sky.find(&shown).await?);
+                let mut hooks = HookNotes::new(&found.cluster);
                 let stopped = client::until(sky.clusters(), &name, |object| {
                     let Some(found) = object.and_then(Found::of).filter(|found| !found.is_ending()) else {
                         return Some(false);
                     };
+                    hooks.look(&found);
                     let status = &found.cluster.status;
                     let is_stopped = status.phase == ClusterPhase::Stopped && status.observed_generation >= generation;
                     (is_stopped || found.cluster.spec.power == Power::Running).then_some(is_stopped)
@@ -181,6 +189,37 @@ async fn change(verb: Verb, call: &Call, sky: &Sky, found: &Found) -> Result<u8,
         }
     }
     Ok(0)
+}
+
+/// Prints that hooks of a cluster run, and which of them failed: each once.
+struct HookNotes {
+    /// The hooks that are reported.
+    before: HookRun,
+}
+
+impl HookNotes {
+    /// `cluster` as it was before: what became of its hooks then is not reported.
+    fn new(cluster: &Cluster) -> Self {
+        Self { before: cluster.status.hooks.clone() }
+    }
+
+    fn look(&mut self, found: &Found) {
+        let (before, now) = (&self.before, &found.cluster.status.hooks);
+        if now == before {
+            return;
+        }
+        let (shown, event) = (found.shown(), now.event.as_str());
+        if now.number != before.number && now.ended_at.is_empty() {
+            let hint = format!(
+                "Running {event} hooks on cluster {shown}; `sky logs --hook {event} {shown}` shows their output."
+            );
+            eprintln!("{}", as_typed(&hint));
+        }
+        if now.number != before.number || now.failures != before.failures {
+            failed_hooks(&found.cluster, shown).iter().for_each(|line| eprintln!("{}", visible(line)));
+        }
+        self.before = now.clone();
+    }
 }
 
 /// Starts a cluster: a Launch without a job, which goes on without this client.

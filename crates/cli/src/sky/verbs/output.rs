@@ -7,12 +7,61 @@ use crate::sky::submit::{self, Trouble, value_error};
 use ::clusters::output::{self, DownloadError};
 use ::sky::commands::Call;
 use api::object;
+use api::sky::HookEvent;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use managed::jobs::{Status, marked, stages};
 use std::path::PathBuf;
 
+/// `logs --hook [EVENT] CLUSTER`: the output of hooks. The event may be left out, and what follows `--hook` is then the cluster.
+async fn show_hooks(call: &Call) -> Done {
+    if call.is_set("autostop_alias") && call.value("hook_event").is_some() {
+        let message = "--autostop is a deprecated alias for --hook stop and cannot be combined with --hook.";
+        return Err(misused(call, message));
+    }
+    let given = if call.is_set("autostop_alias") { "stop" } else { call.value("hook_event").unwrap_or_default() };
+    let event = HookEvent::parse(given);
+    let shown = match (event, call.value("cluster")) {
+        (Some(_), Some(cluster)) => cluster,
+        (None, Some(cluster)) if given.is_empty() => cluster,
+        (None, Some(_)) => {
+            let message = format!("Invalid value for --hook: '{given}' is not one of 'stop', 'preemption', 'down'.");
+            return Err(misused(call, message));
+        }
+        (None, None) if !given.is_empty() => given,
+        (_, None) => return Err(misused(call, "Missing argument 'CLUSTER'.")),
+    };
+    let has_others = call.is_set("sync_down") || call.is_set("status") || !call.values("job_ids").is_empty();
+    if has_others || call.value("worker").is_some() {
+        let message = "--hook cannot be combined with job log options (--sync-down/--status/--worker/job IDs).";
+        return Err(misused(call, message));
+    }
+    let sky = clusters::connect().await?;
+    let Some(found) = sky.find(shown).await? else { return Err(missing(&sky, shown).await.into()) };
+    let hooks = &found.cluster.status.hooks;
+    let they_run = found.is_ending() || hooks.number > 0 && hooks.ended_at.is_empty();
+    if let Some(trouble) = not_up(&found, "tailing hook logs").filter(|_| !they_run) {
+        return Err(trouble.into());
+    }
+    let tail = call.value("tail").and_then(|tail| tail.parse::<usize>().ok()).filter(|tail| *tail > 0);
+    let printed = tokio::select! {
+        printed = ::clusters::print_hooks(&sky, &found, event, (call.is_set("follow"), tail), SHOW) => printed?,
+        _ = tokio::signal::ctrl_c() => return Ok(crate::exit::INTERRUPTED),
+    };
+    if printed.is_some() {
+        return Ok(0);
+    }
+    match event {
+        Some(event) => eprintln!("No {} hook log found.", event.as_str()),
+        None => eprintln!("No hook has fired yet on this cluster."),
+    }
+    Ok(1)
+}
+
 pub(super) async fn show_logs(call: &Call) -> Done {
+    if call.is_set("autostop_alias") || call.value("hook_event").is_some() {
+        return show_hooks(call).await;
+    }
     let Some(shown) = call.value("cluster").map(str::to_owned) else {
         return Err(misused(call, "Missing argument '[CLUSTER]'."));
     };

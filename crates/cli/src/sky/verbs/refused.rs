@@ -9,7 +9,7 @@ const OPTIONS: [(&str, &[&str]); 8] = [
     ("sky jobs launch", &["job_group", "cluster", "workspace"]),
     ("sky launch", &["resize", "clone_disk_from", "priority", "workspace", "backend_name"]),
     ("sky status", &["endpoints", "endpoint"]),
-    ("sky logs", &["provision", "hook_event", "autostop_alias"]),
+    ("sky logs", &["provision"]),
     ("sky check", &["workspace", "verbose"]),
     ("sky jobs cancel", &["task"]),
     ("sky gpus list", &["verbose"]),
@@ -29,7 +29,6 @@ fn instead(path: &str, option: &str) -> &'static str {
         "backend_name" => "`--infra local` runs on this machine",
         "endpoints" | "endpoint" => "ports of machines are reached at the addresses that `sky status --ip NAME` shows",
         "provision" => "`sky status -v` shows what the provider said last",
-        "hook_event" | "autostop_alias" => "no hooks run here",
         "task" => "cancelling a job ends all its tasks; leave the option out",
         _ => "what there is to show is shown without it",
     }
@@ -56,9 +55,6 @@ pub(in crate::sky) fn option(call: &Call) -> Option<String> {
 /// The line about it.
 pub(super) fn task(task: &Task) -> Result<(), Trouble> {
     let absent = |what: String| Err(said("sky.exceptions.NotSupportedError", what));
-    if task.resources.list.iter().any(|one| !one.hooks.is_empty()) {
-        return absent("`config.hooks`: hooks do not run here; leave them out.".to_owned());
-    }
     if let Some((path, _)) = task.volumes.iter().next() {
         return absent(format!("{}: volumes are not there; leave `volumes` out.", path.text()));
     }
@@ -109,7 +105,6 @@ mod tests {
             ("launch --docker true", "`sky launch --docker`"),
             ("status --endpoint 80 x", "`sky status --endpoint`"),
             ("logs x --provision", "`sky logs --provision`"),
-            ("logs x --autostop", "`sky logs --autostop`"),
             ("check -w team", "`sky check --workspace`"),
             ("check -v", "`sky check --verbose` is not there: credentials"),
             ("gpus list -v", "`sky gpus list --verbose` is not there: what there is"),
@@ -153,7 +148,6 @@ mod tests {
             }
         };
         for (text, says) in [
-            ("run: x\nconfig: {hooks: [{run: echo}]}", "hooks do not run"),
             ("run: x\nvolumes: {/mnt/a: b}", "/mnt/a: volumes are not there"),
             ("run: x\nfile_mounts: {/a: 's3://b/c'}", "s3://b/c"),
             ("run: x\nfile_mounts: {/a: {name: b, mode: MOUNT}}", "/a: buckets are not mounted"),
