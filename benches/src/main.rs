@@ -15,6 +15,7 @@ mod contender;
 mod downloads;
 mod etcd;
 mod load;
+mod managed;
 mod mpijobs;
 mod mpirun;
 mod operator;
@@ -41,7 +42,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, queue, placement, store, api, configmaps, watchers, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, sky, overhead
+    /// Only these, with commas: plan, queue, placement, store, api, configmaps, watchers, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, sky, managed, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -154,6 +155,9 @@ async fn main() -> Result<()> {
     }
     if wanted("sky") {
         figures.extend(sky::measure(&setting).await?);
+    }
+    if wanted("managed") {
+        figures.extend(managed::measure(&setting).await?);
     }
     if wanted("overhead") {
         figures.extend(overhead::measure(&setting)?);

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ const JOBS: usize = 3000;
 const CLIENTS: usize = 32;
 const PATH: &str = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs";
 const HYPERQUEUE: &str = "hyperqueue==0.27.0";
-/// Processors that Slurm is told of. Told of two, it starts the next two jobs some two seconds after the last two, however short they are.
+/// Processors that Slurm is told of here. Told of two, it starts the next two jobs some two seconds after the last two, however short they are.
 /// Ours starts every job that asks for no processors at once, so Slurm gets room for all of them, too.
 const SLOTS: usize = 256;
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -26,13 +27,6 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     let Ours { rate: ours, memory_kb, processor_ms } = {
         let peer = Peer::trainyard(&setting.trainyard, &[])?;
         measure_ours(&peer, jobs).await?
-    };
-    let beside = |name: &str, measured: Result<Option<f64>>| match measured {
-        Ok(rate) => rate,
-        Err(error) => {
-            eprintln!("MISSING: {name} is not compared with: {error:#}");
-            None
-        }
     };
     let (slurm, hyperqueue) = match setting.peers {
         true => (beside("Slurm", slurm(jobs).map(Some)), beside("HyperQueue", hyperqueue(setting, jobs).map(Some))),
@@ -53,6 +47,14 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
         alone("memory of a finished TrainJob", "KB, 1 pod", memory_kb),
         alone("processor of the control plane for it", "ms", processor_ms),
     ])
+}
+
+/// What was measured of a peer; why not, if it was not, is printed.
+pub fn beside(name: &str, measured: Result<Option<f64>>) -> Option<f64> {
+    measured.unwrap_or_else(|error| {
+        eprintln!("MISSING: {name} is not compared with: {error:#}");
+        None
+    })
 }
 
 struct Ours {
@@ -115,7 +117,7 @@ impl Drop for Daemon {
 }
 
 /// Slurm in a folder of its own: munged, slurmctld, slurmd.
-struct Slurm {
+pub struct Slurm {
     home: TempDir,
     conf: PathBuf,
     _daemons: Vec<Daemon>,
@@ -134,26 +136,27 @@ fn free_port() -> Result<u16> {
 }
 
 impl Slurm {
-    fn start() -> Result<Self> {
+    /// Told of so many processors.
+    pub fn start(processors: usize) -> Result<Self> {
         let [munged, slurmctld, slurmd] = [program("munged")?, program("slurmctld")?, program("slurmd")?];
         program("sbatch")?;
         let home = tempfile::tempdir()?;
         let at = |name: &str| home.path().join(name);
         let show = |name: &str| at(name).display().to_string();
         for folder in ["state", "spool", "out"] {
-            std::fs::create_dir(at(folder))?;
+            fs::create_dir(at(folder))?;
         }
         let mut key = vec![0; 1024];
-        std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut key)?;
-        std::fs::write(at("munge.key"), key)?;
+        std::io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut key)?;
+        fs::write(at("munge.key"), key)?;
         use std::os::unix::fs::PermissionsExt as _;
-        std::fs::set_permissions(at("munge.key"), std::fs::Permissions::from_mode(0o400))?;
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
+        fs::set_permissions(at("munge.key"), fs::Permissions::from_mode(0o400))?;
+        let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
         let host = host.trim().split('.').next().unwrap_or("localhost").to_owned();
         let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?;
         let (control, node) = (free_port()?, free_port()?);
         let conf = at("slurm.conf");
-        std::fs::write(
+        fs::write(
             &conf,
             format!(
                 "ClusterName=bench\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser={user}\nSlurmdUser={user}\nAuthType=auth/munge\n\
@@ -162,7 +165,7 @@ impl Slurm {
                  TaskPlugin=task/none\nMpiDefault=none\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n\
                  MaxJobCount=100000\nReturnToService=2\nSlurmctldLogFile={log}\nSlurmdLogFile={node_log}\n\
                  SlurmdParameters=config_overrides\nSchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=1\n\
-                 NodeName={host} NodeAddr=127.0.0.1 CPUs={SLOTS} State=UNKNOWN\n\
+                 NodeName={host} NodeAddr=127.0.0.1 CPUs={processors} State=UNKNOWN\n\
                  PartitionName=all Nodes={host} Default=YES State=UP\n",
                 user = user.trim(),
                 munge = show("munge.socket"),
@@ -211,6 +214,15 @@ impl Slurm {
         Ok(String::from_utf8(self.command(name)?.args(args).stderr(Stdio::null()).output()?.stdout)?)
     }
 
+    /// Jobs a second of so many that run `true`, from the first submission until none is left.
+    pub fn run_true(&self, jobs: usize) -> Result<f64> {
+        let script = self.home.path().join("job.sh");
+        fs::write(&script, "#!/bin/sh\ntrue\n")?;
+        let start = Instant::now();
+        self.run(&script, jobs)?;
+        Ok(jobs as f64 / start.elapsed().as_secs_f64())
+    }
+
     /// Submits so many jobs, and waits until none is left.
     fn run(&self, script: &Path, jobs: usize) -> Result<()> {
         std::thread::scope(|scope| {
@@ -244,14 +256,10 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()>
 }
 
 fn slurm(jobs: usize) -> Result<f64> {
-    let slurm = Slurm::start()?;
-    let script = slurm.home.path().join("job.sh");
-    std::fs::write(&script, "#!/bin/sh\ntrue\n")?;
-    slurm.run(&script, 1)?;
-    let start = Instant::now();
-    slurm.run(&script, jobs)?;
-    let rate = jobs as f64 / start.elapsed().as_secs_f64();
-    let kept = std::fs::read_dir(slurm.home.path().join("out"))?.count();
+    let slurm = Slurm::start(SLOTS)?;
+    slurm.run_true(1)?;
+    let rate = slurm.run_true(jobs)?;
+    let kept = fs::read_dir(slurm.home.path().join("out"))?.count();
     ensure!(kept == jobs + 1, "{kept} of {} jobs have left their output", jobs + 1);
     Ok(rate)
 }
@@ -266,7 +274,7 @@ fn hyperqueue(setting: &Setting, jobs: usize) -> Result<f64> {
         eprintln!("installing {HYPERQUEUE} into {}", venv.display());
         crate::ray::quietly(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
         crate::ray::quietly(Command::new(&python).args(["-m", "pip", "install", "--quiet", HYPERQUEUE]))?;
-        std::fs::write(venv.join("ready"), "")?;
+        fs::write(venv.join("ready"), "")?;
     }
     let output = Command::new(&python).args(["-c", SCRIPT, &jobs.to_string()]).stderr(Stdio::null()).output()?;
     ensure!(output.status.success(), "its script failed");
