@@ -90,7 +90,7 @@ event_callback: |
     hanging = f"job-{number}-0-callback-1"
     told(out, "SUBMITTED")
     explained = jobs.sky("jobs", "explain", str(number))
-    assert f"The callback of SUBMITTED has not ended; `kubectl logs {hanging}` shows its output" in explained, explained
+    assert f"The callback for SUBMITTED has not ended. `kubectl logs {hanging}` shows its output." in explained, explained
     assert jobs.kubectl("get", "pod", hanging, "-o", "jsonpath={.spec.activeDeadlineSeconds}").stdout == "300"
     # it survives its control plane, as the job's events do
     jobs.kill()
@@ -98,12 +98,12 @@ event_callback: |
     jobs.kubectl("delete", "pod", hanging)
     told(out, "SUBMITTED", "STARTING", "STARTED", "SUCCEEDED")
     failed = f"job-{number}-0-callback-3"
-    latest = f"2 callbacks failed. Latest: the callback of STARTED exited with 3; `kubectl logs {failed}` shows its output"
+    latest = f"2 callbacks failed. Latest: the callback for STARTED exited with 3; `kubectl logs {failed}` shows its output"
     wait_for("what failed", lambda: latest in jobs.sky("jobs", "explain", str(number)), WAIT)
     assert jobs.kubectl("logs", failed).stdout == "no such host\n"
     assert state(jobs, number) == "SUCCEEDED"
     events = jobs.kubectl("get", "events", "-o", "jsonpath={range .items[*]}{.reason} {.message}{'\\n'}{end}").stdout
-    assert f"CallbackFailed the callback of STARTED of task 0 exited with 3; `kubectl logs {failed}`" in events, events
+    assert f"CallbackFailed task 0: the callback for STARTED exited with 3; `kubectl logs {failed}`" in events, events
 
 
 def test_a_cancelled_job_reports_its_end(jobs: Jobs) -> None:
@@ -165,12 +165,16 @@ def test_a_launch_without_hooks_removes_them(jobs: Jobs) -> None:
         "removed.yaml",
         f"""
 resources: {{infra: local}}
-config: {{hooks: [{{run: 'echo $SKYPILOT_HOOK_EVENT >>{out}'}}]}}
+config:
+  hooks:
+  - run: echo $SKYPILOT_HOOK_EVENT >>{out}
+  - {{run: save, events: [preemption], timeout: 60}}
 """,
     )
-    jobs.sky("launch", "-y", "-c", "removed", task)
+    said = jobs.sky("launch", "-y", "-c", "removed", task)
+    assert "A hook for `preemption` alone has no effect" in said, said
     hooks = json.loads(jobs.kubectl("get", "cluster", "removed", "-o", "json").stdout)["spec"]["hooks"]
-    assert [(hook["events"], hook["timeoutSeconds"]) for hook in hooks] == [(["stop", "preemption", "down"], 3600)]
+    assert [(hook["events"], hook["timeoutSeconds"]) for hook in hooks] == [(["stop", "preemption", "down"], 3600), (["preemption"], 60)]
     # `exec` leaves them as they are
     jobs.sky("exec", "removed", "true")
     assert json.loads(jobs.kubectl("get", "cluster", "removed", "-o", "json").stdout)["spec"]["hooks"] == hooks

@@ -7,7 +7,7 @@ use std::fmt;
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Seconds that a lease names as its duration; a node renews it four times as often (the kubelet's numbers).
 pub const LEASE_SECS: i32 = 40;
-/// The same for a node whose agent keeps a connection to the control plane, which shows that it is alive. Its lease is renewed seldom.
+/// Seconds that the lease of a node names while its agent is connected to the control plane. The agent renews it four times as often.
 pub const CONNECTED_LEASE_SECS: i32 = 1200;
 /// How long a Lease may go without renewal before its node counts as dead (upstream's `--node-monitor-grace-period`).
 pub const LEASE_GRACE: SignedDuration = SignedDuration::from_secs(50);
@@ -17,7 +17,7 @@ pub const LEASE_GRACE: SignedDuration = SignedDuration::from_secs(50);
 pub enum Heard {
     /// It is connected, and answers.
     Now,
-    /// Then its connection ended, or began to be looked at: that of a node that has none since the control plane's start.
+    /// The agent is not connected. The time is the end of its last connection, or the start of the control plane if no recent end is known.
     At(Timestamp),
 }
 

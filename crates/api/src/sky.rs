@@ -234,7 +234,7 @@ pub struct ClusterHook {
     /// The script, for bash.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 16384)))]
     pub run: String,
-    /// Before what it runs.
+    /// The events before which it runs.
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub events: Vec<HookEvent>,
     /// Seconds that it may run.
@@ -272,14 +272,14 @@ impl HookEvent {
     }
 }
 
-/// What became of the hooks of a cluster when it last stopped, or when it ends.
+/// The latest run of the hooks of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookRun {
-    /// How often hooks of the cluster have run, this time included; part of the names of their pods.
+    /// Number of this run, from 1; part of the names of its pods.
     pub number: u32,
-    /// Before what they run.
+    /// The event for which they ran.
     pub event: HookEvent,
     /// When they began, RFC 3339.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -287,11 +287,11 @@ pub struct HookRun {
     /// When all of them had ended, RFC 3339. Empty: some still run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ended_at: String,
-    /// Those that failed or did not run, a line each.
+    /// One line for each machine whose hooks failed or did not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub failures: Vec<String>,
-    /// Whether the cluster has run again since then.
+    /// Whether the cluster was told to run again after these hooks.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_past: bool,
 }

@@ -114,12 +114,19 @@ fn failure(pod: &Value) -> Option<String> {
         (Some("DeadlineExceeded"), _) => format!("ran longer than {CALLBACK_SECS} s and was ended"),
         (_, Some(code)) => format!("exited with {code}"),
         _ if !object::has_ended(pod) => "was deleted before it had ended".to_owned(),
-        (Some(reason), None) => format!("did not end by itself: {reason}"),
-        (None, None) => "did not end by itself".to_owned(),
+        (Some(reason), None) => format!("ended without an exit code: {reason}"),
+        (None, None) => "ended without an exit code".to_owned(),
     })
 }
 
 impl Observed {
+    /// Whether a callback of a task runs.
+    fn runs_any(&self, index: usize) -> bool {
+        let index = index.to_string();
+        let its = |pod: &&Arc<Value>| object::label(pod, keys::TASK) == Some(&index);
+        self.pods.iter().filter(its).any(|pod| !object::has_ended(pod) && !object::is_terminating(pod))
+    }
+
     fn decide(&self) -> Decision {
         let (mut writes, mut failures) = (Vec::new(), Vec::new());
         let mut all = self.job.status.callbacks.clone();
@@ -130,6 +137,8 @@ impl Observed {
                     continue;
                 }
                 match self.pod(index, event.number) {
+                    // one that the list of events no longer has may still run
+                    None if self.runs_any(index) => break,
                     None => {
                         writes.extend(self.started(index, event));
                         break;
@@ -142,7 +151,7 @@ impl Observed {
                             let pod = object::meta(pod, "name").to_owned();
                             callbacks.failed = callbacks.failed.saturating_add(1);
                             callbacks.last_failure =
-                                format!("the callback of {} {how}; {}", event.status, output(&pod));
+                                format!("the callback for {} {how}; {}", event.status, output(&pod));
                             failures.push(Failure { task: index, event: event.clone(), how, pod });
                         }
                     }
@@ -253,7 +262,7 @@ impl Failure {
             regarding: None,
             kind: EventType::Warning,
             reason: "CallbackFailed".into(),
-            message: format!("the callback of {} of task {task} {how}; {}", event.status, output(pod)),
+            message: format!("task {task}: the callback for {} {how}; {}", event.status, output(pod)),
             reporter: REPORTER,
             action: "Reconciling",
         }

@@ -154,18 +154,21 @@ fn one_that_fails_or_hangs_is_reported_and_the_next_runs() {
     assert_eq!((failed.last_event, failed.failed), (1, 1));
     assert_eq!(
         failed.last_failure,
-        "the callback of SUBMITTED exited with 3; `kubectl logs job-7-0-callback-1` shows its output"
+        "the callback for SUBMITTED exited with 3; `kubectl logs job-7-0-callback-1` shows its output"
     );
     // the second hangs; the job goes on
     assert_eq!(scene.pod(2)["spec"]["activeDeadlineSeconds"], 300);
     scene.becomes(State::Running, "STARTED");
     assert_eq!((scene.job().status.state, scene.pods()), (State::Running, vec!["1+".to_owned(), "2".to_owned()]));
     scene.says(2, json!({"phase": "Failed", "reason": "DeadlineExceeded"}));
-    let ended = "the callback of STARTING ran longer than 300 s and was ended; `kubectl logs job-7-0-callback-2` shows its output";
+    let ended = "the callback for STARTING ran longer than 300 s and was ended; `kubectl logs job-7-0-callback-2` shows its output";
     assert_eq!((scene.callbacks().failed, scene.callbacks().last_failure.as_str()), (2, ended));
     assert_eq!(scene.pods(), ["1+", "2+", "3"]);
-    let failed =
-        scene.model.events.iter().filter(|event| event.starts_with("Warning CallbackFailed: the callback of ST"));
+    let failed = scene
+        .model
+        .events
+        .iter()
+        .filter(|event| event.starts_with("Warning CallbackFailed: task 0: the callback for ST"));
     assert_eq!(failed.count(), 1, "{:?}", scene.model.events);
 }
 

@@ -1,7 +1,7 @@
 //! Whether nodes are alive: a node whose Lease is not renewed is not Ready any more, so that no pod is placed on it.
 //!
-//! The Lease of a node whose agent is connected is renewed seldom, and names a long duration. Such a node is alive while its agent is
-//! connected and its Lease is valid. Once the connection has ended, it has as long to come back as a node without one has between two renewals.
+//! A connected agent renews the Lease of its node seldom, and the Lease names a long duration. Such a node is alive while its agent is
+//! connected and its Lease is valid. After the connection ends, the node has 50 s to connect again or to renew its Lease.
 //!
 //! Source of the rule: Kubernetes' node lifecycle controller (`--node-monitor-grace-period`, 50 s). Nodes without a Lease are
 //! left alone, for nobody promised to renew one.
@@ -37,7 +37,7 @@ impl NodeLifecycleController {
 }
 
 impl Default for NodeLifecycleController {
-    /// Of nodes that have no connections.
+    /// A controller that looks at Leases only.
     fn default() -> Self {
         Self::new(Arc::new(NoConnections))
     }
@@ -50,11 +50,11 @@ pub struct Observed {
     lease: Option<Lease>,
 }
 
-/// What a Lease says, and what is known beside it.
+/// The Lease of a node, and when its agent was last connected.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     renewed: Timestamp,
-    /// How long it is valid, where that is longer than the usual: the node's agent keeps a connection.
+    /// How long it is valid, if that is longer than `LEASE_SECS`: only connected agents ask for that.
     long: Option<SignedDuration>,
     heard: Heard,
 }

@@ -1,9 +1,9 @@
 //! Hooks: scripts that run on the machines of a cluster before it stops or ends.
 //!
-//! Each machine that can be reached gets a pod, which runs the hooks of the event one after another. The first event claims the hooks: where
-//! a cluster that is stopping is ended, they run once. `status.hooks` is written before the first pod is created, and its number is part of the
-//! names of the pods, so a repeated decision changes nothing. Hooks delay the end of a cluster by their timeouts at most, and those of a
-//! machine that does not answer by a minute.
+//! Each machine that can be reached gets a pod, which runs the hooks of the event one after another. If a
+//! cluster is deleted while it stops, its hooks run once, for the first event. `status.hooks` is written before the first pod is created, and its number is part of the
+//! names of the pods, so a repeated decision changes nothing. Hooks delay the end of a cluster by their timeouts at most, and a
+//! silent machine by a minute.
 
 use super::Observed;
 use crate::cluster::delete;
@@ -145,7 +145,7 @@ impl Observed {
         let may_run = self.seconds(run.event);
         let Some(pod) = self.pods.iter().find(|pod| object::meta(pod, "name") == wanted) else {
             let is_ready = self.is_ready(machine);
-            // a control plane that was killed before it created the pod has as long as the hooks
+            // a control plane that starts again may create the pod until the timeouts of the hooks have passed
             let start_by =
                 api::time::later_secs(began, if is_ready { may_run.saturating_add(START_SECS) } else { START_SECS });
             return match is_running(machine) && machine.metadata.deletion_timestamp.is_none() {
@@ -163,7 +163,7 @@ impl Observed {
                 (Some("Succeeded"), _) => Stage::Over(None),
                 (_, Some(124)) => over("a hook ran longer than its timeout and was ended"),
                 (_, Some(code)) => over(&format!("a hook exited with {code}")),
-                (_, None) => over("its hooks did not end by themselves"),
+                (_, None) => over("its hooks ended without an exit code"),
             };
         }
         if object::is_terminating(pod) {
@@ -190,7 +190,7 @@ impl Observed {
         Stage::Runs(Next::After(until.duration_since(now)))
     }
 
-    /// Since when the node of a machine has been as it is.
+    /// When the condition `Ready` of a machine's node last changed.
     fn silent_since(&self, machine: &Machine) -> Option<Timestamp> {
         object::text(self.condition(machine, "Ready")?, "lastTransitionTime").parse().ok()
     }

@@ -3,6 +3,7 @@
 use crate::sky::submit::{Trouble, said, value_error};
 use ::sky::Task;
 use ::sky::commands::Call;
+use api::sky::{ClusterHook, HookEvent};
 
 /// Options that nothing here acts on, by command.
 const OPTIONS: [(&str, &[&str]); 8] = [
@@ -49,7 +50,7 @@ pub(in crate::sky) fn option(call: &Call) -> Option<String> {
     Some(format!("`{} {option}` is not there: {}.", call.path, instead(&call.path, name)))
 }
 
-/// What a task asks for that no cluster gives it.
+/// Refuses a task that asks for something that no cluster gives it. Prints a note about settings without effect.
 ///
 /// # Errors
 /// The line about it.
@@ -61,7 +62,14 @@ pub(super) fn task(task: &Task) -> Result<(), Trouble> {
     if task.resources.list.iter().any(|one| one.volumes.as_ref().is_some_and(|list| !list.is_empty())) {
         return absent("`resources.volumes`: disks are not attached here; leave them out.".to_owned());
     }
-    mounts(task)
+    mounts(task)?;
+    let seldom = |hook: &ClusterHook| hook.events == [HookEvent::Preemption];
+    if managed::launch::hooks(task).iter().any(seldom) {
+        eprintln!(
+            "A hook for `preemption` alone has no effect: no provider here warns before it takes a machine away."
+        );
+    }
+    Ok(())
 }
 
 /// What a task mounts that nobody fetches.

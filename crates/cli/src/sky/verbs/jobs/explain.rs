@@ -80,7 +80,8 @@ fn callback_lines(job: &ManagedJob, task: &ManagedTask, index: usize) -> Vec<Str
     }
     if let Some(event) = task.events.iter().find(|event| event.number > callbacks.last_event) {
         let pod = pod_name(&name_of(job.spec.id), index, event.number);
-        lines.push(format!("  The callback of {} has not ended; `kubectl logs {pod}` shows its output", event.status));
+        lines
+            .push(format!("  The callback for {} has not ended. `kubectl logs {pod}` shows its output.", event.status));
     }
     lines
 }
