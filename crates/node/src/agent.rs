@@ -19,6 +19,7 @@ use crate::worker::{Desired, Ended, Worker};
 use crate::world::{PodApi, PodEvent};
 use api::node::{CONNECTED_LEASE_SECS, LEASE_SECS};
 use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -116,6 +117,26 @@ impl Config {
             keep: None,
             stand_ins: Vec::new(),
         }
+    }
+}
+
+/// A moment by both clocks: that of the wall, and the monotonic one, which stands still while a machine sleeps.
+#[derive(Clone, Copy)]
+struct Moment {
+    wall: Timestamp,
+    monotonic: std::time::Instant,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { wall: clock::now(), monotonic: std::time::Instant::now() }
+    }
+
+    /// Whether more or less time has passed since then by the one clock than by the other: the machine slept, or its clock was corrected.
+    fn has_jumped(&self) -> bool {
+        let wall = clock::now().duration_since(self.wall);
+        let monotonic = SignedDuration::try_from(self.monotonic.elapsed()).unwrap_or(SignedDuration::MAX);
+        wall.saturating_sub(monotonic).unsigned_abs() > LEASE_INTERVAL.saturating_mul(2)
     }
 }
 
@@ -276,7 +297,7 @@ impl<W: PodApi> Agent<W> {
     async fn keep_registered(&self) {
         let world = &self.shared.world;
         let mut registered: Option<Instant> = None;
-        let mut renewed = clock::now();
+        let mut renewed = Moment::now();
         let mut logins = match self.shared.config.tells_sessions {
             false => None,
             true => {
@@ -289,12 +310,10 @@ impl<W: PodApi> Agent<W> {
         let now = |logins: &Option<Sessions>| (count(logins), self.lent());
         let mut told = now(&logins);
         let mut connected = self.shared.config.connected.clone();
-        let (mut pause, mut reconnected) = (Duration::ZERO, false);
+        let mut reconnected = false;
         loop {
-            // It may have been given up before it was connected again, or while the machine slept; monotonic clocks do not count that time.
-            let slept = clock::now().duration_since(renewed).unsigned_abs()
-                > pause.saturating_add(LEASE_INTERVAL.saturating_mul(2));
-            let anew = slept || registered.is_none() || reconnected;
+            // It may have been given up before it was connected again, while the machine slept, or because a clock was wrong.
+            let anew = renewed.has_jumped() || registered.is_none() || reconnected;
             let (lease_interval, status_interval, valid) = match *connected.borrow_and_update() {
                 true => (CONNECTED_INTERVAL, CONNECTED_INTERVAL, CONNECTED_LEASE_SECS),
                 false => (LEASE_INTERVAL, NODE_STATUS_INTERVAL, LEASE_SECS),
@@ -303,18 +322,21 @@ impl<W: PodApi> Agent<W> {
                 told = now(&logins);
                 registered = self.register(told).await;
             }
-            match world.renew_lease(valid).await {
-                // Who had been given up is taken for dead again if the status comes before the lease.
-                Ok(()) if anew && registered.is_some() => registered = self.register(told).await,
-                Ok(()) => {}
-                Err(error) => {
-                    // it may be given up by the time that a renewal succeeds
-                    registered = None;
-                    tracing::warn!(%error, "cannot renew the node's lease; trying again");
+            if anew || renewed.monotonic.elapsed() >= lease_interval {
+                match world.renew_lease(valid).await {
+                    // Who had been given up is taken for dead again if the status comes before the lease.
+                    Ok(()) if anew && registered.is_some() => registered = self.register(told).await,
+                    Ok(()) => {}
+                    Err(error) => {
+                        // it may be given up by the time that a renewal succeeds
+                        registered = None;
+                        tracing::warn!(%error, "cannot renew the node's lease; trying again");
+                    }
                 }
+                renewed = Moment::now();
             }
-            renewed = clock::now();
-            pause = if registered.is_some() { lease_interval } else { REGISTER_RETRY };
+            let left = lease_interval.saturating_sub(renewed.monotonic.elapsed());
+            let pause = if registered.is_some() { left } else { REGISTER_RETRY };
             let changed = async {
                 match &mut logins {
                     Some(logins) => logins.changed().await,
@@ -326,8 +348,14 @@ impl<W: PodApi> Agent<W> {
                     std::future::pending().await
                 }
             };
+            let jumps = async {
+                while !renewed.has_jumped() {
+                    tokio::time::sleep(LEASE_INTERVAL).await;
+                }
+            };
             reconnected = false;
             tokio::select! {
+                () = jumps => {}
                 () = tokio::time::sleep(pause) => {}
                 () = changed => {}
                 () = connects => reconnected = true,
