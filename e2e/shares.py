@@ -68,7 +68,7 @@ def share(name: str, on_real_clusters: bool) -> int:
 
 
 def in_turn(names: Iterable[str], one_in: int) -> list[str]:
-    """The names whose turn it is in this gate, of which each comes in one gate in so many."""
+    """The names that this gate plays. `one_in` gates together play each name once."""
     turn = zlib.crc32(seed().encode()) % one_in
     return [name for at, name in enumerate(sorted(names)) if at % one_in == turn]
 

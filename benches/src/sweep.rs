@@ -17,7 +17,7 @@ const JOBS: usize = 3000;
 const CLIENTS: usize = 32;
 const PATH: &str = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs";
 const HYPERQUEUE: &str = "hyperqueue==0.27.0";
-/// Processors that Slurm is told of here. Told of two, it starts the next two jobs some two seconds after the last two, however short they are.
+/// Processors that Slurm is told of here. With two processors it would start two jobs every two seconds, however short they are.
 /// Ours starts every job that asks for no processors at once, so Slurm gets room for all of them, too.
 const SLOTS: usize = 256;
 const LIMIT: Duration = Duration::from_secs(1800);

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -36,14 +37,20 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def completed(installed: pathlib.Path, *words: str, **env: str) -> list[str]:
-    """What bash offers for the last word, without waiting for anything, without a word on stderr."""
+    """What bash offers for the last word, after less than 200 ms, without a word on stderr."""
     script = installed / "share/bash-completion/completions/trainyard"
     path = f"{installed}/bin:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "--norc", "-c", BASH, "bash", script, *words],
-        capture_output=True, text=True, env={**os.environ, **env, "PATH": path}, timeout=10,
-    )  # fmt: skip
-    assert done.stderr == ""
+    best, began = 60.0, time.monotonic()
+    # the machine may be busy with something else for a while
+    while best >= 0.2 and time.monotonic() - began < 10:
+        start = time.monotonic()
+        done = subprocess.run(
+            ["bash", "--norc", "-c", BASH, "bash", script, *words],
+            capture_output=True, text=True, env={**os.environ, **env, "PATH": path},
+        )  # fmt: skip
+        best = min(best, time.monotonic() - start)
+        assert done.stderr == ""
+    assert best < 0.2, f"{words}: {best:.3f} s"
     return done.stdout.split()
 
 
