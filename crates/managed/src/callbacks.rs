@@ -6,7 +6,7 @@
 //! whose refused writes delay no decision about the job.
 
 use crate::cluster::delete;
-use crate::job::{callback, task_environment};
+use crate::job::{callback, task_environment, task_id};
 use api::object::{self, Gvk, Key, Target};
 use api::sky::{API_VERSION, JobFile, ManagedJob, TaskCallbacks, TaskEvent, keys, managed_job_gvk};
 use jiff::Timestamp;
@@ -209,8 +209,9 @@ impl Observed {
         let asked = file.tasks.get(index)?;
         let script = callback(asked)?;
         let task_name = if asked.name.is_empty() { &self.job.spec.name } else { &asked.name };
-        let mut env: BTreeMap<String, String> = task_environment(&self.job, file, index);
+        let mut env: BTreeMap<String, String> = task_environment(&self.job, file);
         let own = [
+            ("SKYPILOT_TASK_ID", task_id(&self.job, file, index)),
             ("TASK_ID", index.to_string()),
             ("JOB_ID", self.job.spec.id.to_string()),
             ("JOB_STATUS", event.status.clone()),

@@ -11,7 +11,7 @@ mod observed;
 mod pooled;
 pub mod submitted;
 
-pub(crate) use attempt::task_environment;
+pub(crate) use attempt::{task_environment, task_id};
 pub(crate) use events::callback;
 pub use observed::Observed;
 pub use pooled::waits_for_worker;

@@ -207,9 +207,7 @@ impl Observed {
     fn launched(&self, file: &JobFile, asked: &JobTask, task: &ManagedTask, index: usize) -> Write {
         let name = self.launch_name(index, task.attempt);
         let replica = self.job.spec.replica.as_ref();
-        let mut env = task_environment(&self.job, file, index);
-        // its processes have it by another field
-        env.remove(TASK_ID);
+        let env = task_environment(&self.job, file);
         let (first_place, last_place) = match asked.recovery.strategy {
             JobStrategy::Failover => (task.lost_at.clone(), String::new()),
             JobStrategy::EagerNextRegion | JobStrategy::None => (String::new(), task.lost_at.clone()),
@@ -264,18 +262,15 @@ impl Observed {
     }
 }
 
-/// `SKYPILOT_TASK_ID` of a task.
-const TASK_ID: &str = "SKYPILOT_TASK_ID";
-
-/// `sky-managed-TIMESTAMP_NAME_JOBID-TASK`: the same in all attempts.
-fn task_id(job: &ManagedJob, file: &JobFile, index: usize) -> String {
+/// `SKYPILOT_TASK_ID` of a task, `sky-managed-TIMESTAMP_NAME_JOBID-TASK`: the same in all attempts.
+pub(crate) fn task_id(job: &ManagedJob, file: &JobFile, index: usize) -> String {
     let asked = file.tasks.get(index).map(|task| task.name.as_str()).unwrap_or_default();
     let name = if asked.is_empty() { &job.spec.name } else { asked };
     format!("sky-managed-{}_{name}_{}-{index}", file.submitted, job.spec.id)
 }
 
-/// The variables that a managed job adds to those of its task.
-pub(crate) fn task_environment(job: &ManagedJob, file: &JobFile, index: usize) -> BTreeMap<String, String> {
+/// The variables that a managed job adds to those of each task, without [`task_id`].
+pub(crate) fn task_environment(job: &ManagedJob, file: &JobFile) -> BTreeMap<String, String> {
     let id = job.spec.id.to_string();
     let ids = |index: usize| task_id(job, file, index);
     let mut env = match job.spec.replica {
@@ -288,7 +283,6 @@ pub(crate) fn task_environment(job: &ManagedJob, file: &JobFile, index: usize) -
             ("SKYPILOT_JOB_RANK", job.spec.rank.to_string()),
         ],
     };
-    env.push((TASK_ID, task_id(job, file, index)));
     if job.spec.group {
         env.push(("SKYPILOT_JOBGROUP_NAME", job.spec.name.clone()));
     }
