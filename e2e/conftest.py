@@ -10,7 +10,6 @@ import collections
 import contextlib
 import importlib.metadata
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -277,8 +276,6 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:  # no
     yield from shared(start(tmp_path_factory, "--trainer"))
 
 
-# Seconds that each group of tests took in the gate, by the name of its module: `make durations` writes them.
-DURATIONS = E2E / "durations.json"
 CLUSTERS = "clusters"
 
 
@@ -286,19 +283,22 @@ def on_real_clusters(item: pytest.Item | None) -> bool:
     return not {"cluster", "theirs"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
+def name_of(item: pytest.Item) -> str:
+    """The name of a test, from the folder of its area on. (Tests of this file play tests of their own elsewhere.)"""
+    file = item.path.relative_to(E2E) if item.path.is_relative_to(E2E) else item.path
+    return f"{file}::{item.nodeid.partition('::')[2]}"
+
+
 def choose_share(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In the gate, leaves long tests to another one; with `LONG=only`, plays those alone of which the gate plays a share."""
-    # tests of this file play tests of their own elsewhere
-    folder = lambda item: str(item.path.relative_to(E2E) if item.path.is_relative_to(E2E) else item.path)
-    name = lambda item: folder(item) + "::" + item.nodeid.partition("::")[2]
     if os.environ.get("LONG") == "only":
         left = [
             item for item in items
-            if shares.share(name(item), on_real_clusters(item)) == 1 and not name(item).startswith(shares.IN_PART)
+            if not shares.is_long(name_of(item), on_real_clusters(item)) and not name_of(item).startswith(shares.IN_PART)
         ]  # fmt: skip
     elif os.environ.get("TRAINYARD_GATE"):
-        played = shares.played([(name(item), on_real_clusters(item)) for item in items])
-        left = [item for item in items if name(item) not in played]
+        played = shares.played([(name_of(item), on_real_clusters(item)) for item in items])
+        left = [item for item in items if name_of(item) not in played]
     else:
         return
     config.hook.pytest_deselected(items=left)
@@ -308,13 +308,14 @@ def choose_share(config: pytest.Config, items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)  # xdist then looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is shared stays in one process: a module's control plane, and the real clusters. Where several processes share the tests,
-    groups come by how long they took, the longest first, so that all processes end at about the same time; one that is not in the
-    record comes first. In one process, tests on real clusters come last, so that no other test has them beside it. The swap, which
+    groups come by how long they take, the longest first, so that all processes end at about the same time. In one process, tests on real clusters come last, so that no other test has them beside it. The swap, which
     ends upstream's Trainer, is the last on the clusters."""
     choose_share(config, items)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        took = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
-        items.sort(key=lambda item: (-took.get(group(item), math.inf), group(item), "swap" in item.name))
+        took: collections.Counter[str] = collections.Counter()
+        for item in items:
+            took[group(item)] += shares.seconds(name_of(item))
+        items.sort(key=lambda item: (-took[group(item)], group(item), "swap" in item.name))
     else:
         items.sort(key=lambda item: (on_real_clusters(item), "swap" in item.name))
     for item in items:
@@ -325,24 +326,25 @@ def group(item: pytest.Item) -> str:
     return CLUSTERS if on_real_clusters(item) else item.path.stem
 
 
-# Of this run, by group: seconds of setting up, calling and tearing down.
+# Of this run, by test: seconds of setting up, calling and tearing down.
 TOOK: collections.Counter[str] = collections.Counter()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """xdist has written the group behind the name."""
-    _, divided, name = report.nodeid.rpartition("]")[2].rpartition("@")
-    if divided:
-        TOOK[name] += report.duration
+    grouped = "@" in report.nodeid.rpartition("]")[2]
+    name = report.nodeid.rpartition("@")[0] if grouped else report.nodeid
+    TOOK[name.removeprefix(f"{E2E.name}/")] += report.duration
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
     """With `$WRITE_DURATIONS`, a run in several processes becomes the record by which the next ones are divided."""
     if os.environ.get("WRITE_DURATIONS") and TOOK and "PYTEST_XDIST_WORKER" not in os.environ:
-        # groups of which this run had none stay as they were
-        before = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
-        DURATIONS.write_text(json.dumps(dict(sorted({**before, **{name: round(took) for name, took in TOOK.items()}}.items())), indent=1) + "\n")
+        # tests that this run did not have stay as they were
+        took = {name: round(took, 1) for name, took in TOOK.items() if took >= shares.RECORDED}
+        before = {name: took for name, took in shares.durations().items() if name not in TOOK}
+        shares.DURATIONS.write_text(json.dumps(dict(sorted({**before, **took}.items())), indent=1) + "\n")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -415,7 +417,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     share was played."""
     if os.environ.get("TRAINYARD_GATE"):
         terminalreporter.write_line(
-            f"of long tests a share was played, chosen by {shares.seed()[:12]} (e2e/shares.py); make suites ONLY=long plays all"
+            f"of long tests one in {shares.SHARES} was played, chosen by {shares.seed()[:12]} (e2e/shares.py); make suites ONLY=long plays all"
         )
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first try of {report.nodeid}")

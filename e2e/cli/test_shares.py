@@ -1,8 +1,6 @@
-"""Of long tests each gate plays a share (`shares.py`): in the long run all of them are played."""
+"""Of long tests each gate plays a share (`shares.py`), and five shares are all of them."""
 
 from __future__ import annotations
-
-import collections
 
 import pytest
 import shares
@@ -10,33 +8,48 @@ import shares
 E2E = shares.ROOT / "e2e"
 
 
-@pytest.mark.parametrize("begin", shares.SHARES)
+@pytest.mark.parametrize("begin", (*shares.NAMED, *shares.ALWAYS, *shares.TOGETHER))
 def test_what_is_named_is_there(begin: str) -> None:
     path, _, name = begin.partition("::")
     assert f"def {name.partition('[')[0] or 'test_'}" in (E2E / path).read_text()
 
 
-def test_every_test_is_played_by_one_gate_in_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    tests = [(f"operator/test_x.py::test_{number}", True) for number in range(23)]
-    tests += [(f"mpi/test_mpijob_live.py::test_{number}", False) for number in range(7)] + [("api/test_a.py::test_b", False)]
-    played: collections.Counter[str] = collections.Counter()
-    gates = 400
-    for gate in range(gates):
-        monkeypatch.setattr(shares, "seed", lambda gate=gate: str(gate))
-        chosen = shares.played(tests)
-        played.update(chosen)
-        for on_real_clusters in (True, False):
-            named = [name for name, is_real in tests if is_real == on_real_clusters and shares.share(name, is_real) > 1]
-            least = len(named) // shares.ON_REAL_CLUSTERS
-            assert least <= sum(name in chosen for name in named) <= least + 1, "each gate plays as many"
-    for name, on_real_clusters in tests:
-        wanted = gates / shares.share(name, on_real_clusters)
-        assert 0.6 * wanted <= played[name] <= 1.4 * wanted, (name, played[name])
+def test_every_recorded_test_is_there() -> None:
+    gone = []
+    for name in shares.durations():
+        path, _, test = name.partition("::")
+        file = E2E / path
+        if not file.exists() or f"def {test.partition('[')[0]}(" not in file.read_text():
+            gone.append(name)
+    assert not gone, "take them out of e2e/durations.json, or run make durations"
 
 
-def test_tests_of_one_dear_module_are_played_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_five_gates_play_every_test_and_each_takes_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = {f"sky/test_x.py::test_{number}": 20.0 + number * 7 % 60 for number in range(41)} | {"cli/test_run.py::test_short": 5.0}
+    monkeypatch.setattr(shares, "durations", lambda: took)
+    tests = [(name, False) for name in took] + [(f"operator/test_x.py::test_{number}", True) for number in range(7)]
+    named = [name for name, _ in tests]
+    long = {name for name, on_real_clusters in tests if shares.is_long(name, on_real_clusters)}
+    assert long == set(named) - {"cli/test_run.py::test_short"}
+    gates = []
+    for turn in range(shares.SHARES):
+        monkeypatch.setattr(shares, "turn", lambda turn=turn: turn)
+        gates.append(shares.played(tests))
+    for name in named:
+        assert sum(name in gate for gate in gates) == (1 if name in long else shares.SHARES), name
+    times = [sum(map(shares.seconds, gate)) for gate in gates]
+    assert max(times) - min(times) <= 60
+
+
+def test_commits_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = set()
+    for commit in range(50):
+        monkeypatch.setattr(shares, "seed", lambda commit=commit: str(commit))
+        turns.add(shares.turn())
+    assert turns == set(range(shares.SHARES))
+
+
+def test_tests_of_one_dear_module_are_played_together() -> None:
     [module] = shares.TOGETHER
     names = [f"{module}::test_{number}" for number in range(5)]
-    for gate in range(50):
-        monkeypatch.setattr(shares, "seed", lambda gate=gate: str(gate))
-        assert len(shares.played([(name, False) for name in names])) in (0, 5)
+    assert sorted(len(share) for share in shares.shares(names)) == [0] * (shares.SHARES - 1) + [5]
