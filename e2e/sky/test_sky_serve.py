@@ -8,6 +8,7 @@ import contextlib
 import http.client
 import pathlib
 import re
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -153,6 +154,26 @@ def test_requests_that_wait_at_zero_are_all_answered(jobs: Jobs) -> None:
     wait_for("the replica to be ended again", lambda: re.search(r"NO_REPLICA +0/0", status(jobs)), 3 * WAIT)
 
 
+def test_a_service_answers_where_its_user_says(jobs: Jobs) -> None:
+    address = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()[0]
+    with socket.create_server((address, 0)) as held:
+        taken = f"{address}:{held.getsockname()[1]}"
+        said = jobs.sky("serve", "up", "-y", "--listen", taken, service(jobs, "one", "replicas: 1"))
+        assert f"Everybody who can reach {taken} can send requests to this service." in said
+        cannot = f"the load balancer cannot listen on {taken}: Address already in use"
+        wait_for("the address to be refused", lambda: cannot in status(jobs), WAIT)
+    wait_for("the address to be free", lambda: re.search(rf"READY +1/1 +http://{taken}", status(jobs)), WAIT)
+    assert get((address, int(taken.split(":")[1]))) == (200, "one 1")
+    # an update that names no address keeps it, one that names another moves there
+    jobs.sky("serve", "update", "-y", "web", service(jobs, "two", "replicas: 1"))
+    wait_for("version 2 at the same address", lambda: re.search(rf"^web +2 .*READY +1/1 +http://{taken}", status(jobs), re.M), WAIT)
+    jobs.sky("serve", "update", "-y", "--listen", "127.0.0.1", "web", service(jobs, "three", "replicas: 1"))
+    wait_for("version 3 on the loopback", lambda: re.search(r"^web +3 .*READY +1/1 +http://127.0.0.1:", status(jobs), re.M), WAIT)
+    assert get(endpoint(jobs)) == (200, "three 3")
+    with pytest.raises(ConnectionRefusedError):
+        get((address, int(taken.split(":")[1])))
+
+
 def test_wrong_input_is_named(jobs: Jobs) -> None:
     plain = jobs.write("plain.yaml", "run: echo\n")
     assert "Service section not found in the YAML file" in jobs.sky("serve", "up", "-y", plain, code=1)
@@ -164,6 +185,9 @@ def test_wrong_input_is_named(jobs: Jobs) -> None:
     assert "Service 'web' does not exist" in jobs.sky("serve", "down", "-y", "web", code=102)
     assert "Service 'web' does not exist" in jobs.sky("serve", "logs", "web", "1", code=1)
     assert "Name one of" in jobs.sky("serve", "logs", "web", code=2)
+    for wrong in ("everywhere", "0.0.0.0:x", "1.2.3.4:70000"):
+        said = jobs.sky("serve", "up", "-y", "--listen", wrong, service(jobs, "one"), code=2)
+        assert f"Invalid value for '--listen': '{wrong}' is not an address, such as 0.0.0.0 or 0.0.0.0:8080." in said
     up(jobs)
     assert "Service 'web' exists" in jobs.sky("serve", "up", "-y", service(jobs, "one"), code=1)
     assert "Replica 9 of service 'web' does not exist. It has 1, 2." in jobs.sky("serve", "logs", "web", "9", code=1)

@@ -127,12 +127,15 @@ impl Sky {
             }
             let version = held.spec.version.saturating_add(1);
             self.keep_secrets(&spec.name, version, secrets.clone(), &held.object).await?;
-            let patch = json!({
+            let mut patch = json!({
                 "metadata": {"resourceVersion": held.object.metadata.resource_version},
                 "spec": {
                     "version": version, "submission": submission, "mode": mode, "user": spec.user, "command": spec.command,
                 },
             });
+            if !spec.listen.is_empty() {
+                patch["spec"]["listen"] = json!(spec.listen);
+            }
             let name = name_of(&spec.name);
             match self.fleets(kind).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}

@@ -281,9 +281,6 @@ pub struct BalanceArgs {
     /// The Serving whose replicas get the requests
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// The address to listen on [default: that of the last start, else the first free port of the loopback from 30001 on]
-    #[arg(long, value_name = "ADDRESS")]
-    pub listen: Option<std::net::SocketAddr>,
 }
 
 #[derive(Args, Debug)]

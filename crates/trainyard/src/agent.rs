@@ -203,7 +203,7 @@ fn make_private(folder: &Path) -> std::io::Result<()> {
 }
 
 /// The first address of this machine that others can have; 127.0.0.1 where there is none.
-fn own_address() -> Ipv4Addr {
+pub(crate) fn own_address() -> Ipv4Addr {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let addresses = interfaces.filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()));
     let mut usable = addresses.filter(|ip| !ip.is_loopback() && !ip.is_link_local());

@@ -17,12 +17,13 @@ use kube::runtime::watcher;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +35,8 @@ const PORTS: std::ops::RangeInclusive<u16> = 30001..=30999;
 const COUNTED: Duration = Duration::from_secs(5);
 /// Time before a report that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Time before an address that another program holds is tried again.
+const HELD: Duration = Duration::from_secs(5);
 
 /// Runs until it is stopped by a signal; requests in flight have 30 s then.
 pub async fn balance(args: &BalanceArgs, global: &Global) -> Result<u8, UpError> {
@@ -63,34 +66,74 @@ async fn run(args: &BalanceArgs, global: &Global) -> Result<(), String> {
     let namespace = global.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = Client::try_from(config).map_err(|error| format!("cannot reach the API server: {error}"))?;
     let api = servings(&client, &namespace);
-    let serving = first(&api, &args.name).await?;
-    let before = status(&serving).load.endpoint;
-    let listener = listen(args.listen, &before).await?;
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let (configs, config) = watch::channel(BalancerConfig::default());
-    let (reports, mut report) = watch::channel(BalancerReport::default());
-    let stop = CancellationToken::new();
     let (mut terminated, mut interrupted) = (
         signal(SignalKind::terminate()).map_err(|error| error.to_string())?,
         signal(SignalKind::interrupt()).map_err(|error| error.to_string())?,
     );
-    let ends = stop.clone();
-    let (known, states) = watch::channel(Known { address, ..Known::default() });
-    let following = follow(&client, &namespace, &args.name, &configs, &known);
-    let reporting = tell(&api, &args.name, states, &mut report);
-    let serving = ::balance::serve(listener, config, reports, stop);
-    tokio::pin!(serving);
-    node::say!("the load balancer of {} listens on {address}", args.name);
-    tokio::select! {
-        () = &mut serving => return Ok(()),
-        () = following => {}
-        () = reporting => {}
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
+    let mut drained = JoinSet::new();
+    loop {
+        let stop = CancellationToken::new();
+        let at = async {
+            let (asked, listener) = listener(&api, &args.name).await?;
+            let address = listener.local_addr().map_err(|error| error.to_string())?;
+            let (configs, config) = watch::channel(BalancerConfig::default());
+            let (reports, mut report) = watch::channel(BalancerReport::default());
+            drained.spawn(::balance::serve(listener, config, reports, stop.clone()));
+            let (known, states) = watch::channel(Known { address: reached(address), ..Known::default() });
+            node::say!("the load balancer of {} listens on {address}", args.name);
+            tokio::select! {
+                () = follow((&client, &namespace, &args.name), &asked, &configs, &known) => {}
+                () = tell(&api, &args.name, states, &mut report) => {}
+            }
+            Ok::<(), String>(())
+        };
+        let is_over = tokio::select! {
+            // the requests that it has go on, while the next one listens at another address
+            moved = at => moved.map(|()| false)?,
+            _ = terminated.recv() => true,
+            _ = interrupted.recv() => true,
+        };
+        stop.cancel();
+        if is_over {
+            drained.join_all().await;
+            return Ok(());
+        }
     }
-    ends.cancel();
-    serving.await;
-    Ok(())
+}
+
+/// Where others reach what listens at this address.
+fn reached(address: SocketAddr) -> SocketAddr {
+    match address.ip().is_unspecified() {
+        true => SocketAddr::from((crate::agent::own_address(), address.port())),
+        false => address,
+    }
+}
+
+/// Listens where the Serving says. Also returns what it says. While that cannot be, its status has the reason.
+async fn listener(api: &Api<DynamicObject>, name: &str) -> Result<(String, TcpListener), String> {
+    let mut told = String::new();
+    loop {
+        let serving = first(api, name).await?;
+        let asked = asked(&serving);
+        let why = match listen(&asked, &status(&serving).load.endpoint).await {
+            Ok(listener) => return Ok((asked, listener)),
+            Err(why) => why,
+        };
+        if why != told {
+            node::say!("error: {why}");
+            let load = ServingLoad { message: why.clone(), ..ServingLoad::default() };
+            match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch(&load))).await {
+                Ok(_) => told = why,
+                Err(error) => tracing::warn!(error = %ClientError::from(error), "the fault cannot be reported"),
+            }
+        }
+        sleep(HELD).await;
+    }
+}
+
+/// Where the Serving wants its load balancer to listen.
+fn asked(serving: &DynamicObject) -> String {
+    serving.data["spec"]["listen"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Waits for the Serving, which may not be in the server's view yet.
@@ -107,18 +150,31 @@ async fn first(api: &Api<DynamicObject>, name: &str) -> Result<DynamicObject, St
     }
 }
 
-/// Binds the address, the one of the last start, or a free one.
-async fn listen(asked: Option<SocketAddr>, before: &str) -> Result<TcpListener, String> {
-    if let Some(address) = asked {
-        return TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"));
+/// Listens on `ADDRESS:PORT`, or on `ADDRESS` and the port of the last endpoint or a free one. Nothing is the loopback address.
+async fn listen(asked: &str, before: &str) -> Result<TcpListener, String> {
+    let with_advice =
+        |why: String| format!("{why}; choose another address: sky serve update NAME FILE --listen ADDRESS");
+    let bind = async |address: SocketAddr| {
+        let bound = TcpListener::bind(address).await;
+        bound.map_err(|error| with_advice(format!("the load balancer cannot listen on {address}: {error}")))
+    };
+    if let Ok(address) = asked.parse::<SocketAddr>() {
+        return bind(address).await;
     }
+    let address = match asked {
+        "" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        given => given.parse(),
+    };
+    let address = address.map_err(|_| with_advice(format!("{asked:?} is no address of the load balancer")))?;
     let last = before.rsplit(':').next().and_then(|port| port.parse().ok());
+    let mut failed = String::new();
     for port in last.into_iter().chain(PORTS) {
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
-            return Ok(listener);
+        match bind(SocketAddr::from((address, port))).await {
+            Ok(listener) => return Ok(listener),
+            Err(why) => failed = why,
         }
     }
-    Err(format!("no port from {} to {} is free", PORTS.start(), PORTS.end()))
+    Err(failed)
 }
 
 /// What the load balancer does, which its reports repeat.
@@ -141,11 +197,10 @@ fn status(serving: &DynamicObject) -> FleetStatus {
     serde_json::from_value(serving.data["status"].clone()).unwrap_or_default()
 }
 
-/// Passes on the replicas of the Serving, as they change.
+/// Passes on the replicas of the Serving, as they change. Returns when it wants another address than this one.
 async fn follow(
-    client: &Client,
-    namespace: &str,
-    name: &str,
+    (client, namespace, name): (&Client, &str, &str),
+    address: &str,
     configs: &watch::Sender<BalancerConfig>,
     known: &watch::Sender<Known>,
 ) {
@@ -166,6 +221,9 @@ async fn follow(
             }
         };
         told = false;
+        if asked(&serving) != address {
+            return;
+        }
         let balancing = status(&serving).balancing;
         let needs_secret = balancing.is_tls || balancing.backends.iter().any(|one| !one.probe.headers_key.is_empty());
         let secret = match needs_secret {

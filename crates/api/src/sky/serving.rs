@@ -71,6 +71,11 @@ pub struct FleetSpec {
     /// The command that asked for it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub command: String,
+    /// Where the load balancer of a service listens: `ADDRESS` or `ADDRESS:PORT`. Without a port it is the first free one from 30001 on.
+    /// Default: the loopback address 127.0.0.1. A change makes the load balancer start again.
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
+    pub listen: String,
 }
 
 /// How replicas of older versions are replaced.

@@ -15,6 +15,7 @@ use api::sky::{Candidate, FleetSpec, JobFile, UpdateMode};
 use jiff::Timestamp;
 use managed::fleet::{FleetKind, submitted};
 use managed::job::submitted::priced;
+use std::net::{IpAddr, SocketAddr};
 
 /// `serve up`, and `jobs pool apply`, which updates a pool that exists.
 pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, around: Around) -> Done {
@@ -30,6 +31,7 @@ pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, arou
         }
     }
     let mut version = Version::read(call, world)?;
+    let listen = listen(call)?;
     let given = call.value("service_name").or(call.value("pool")).map(str::to_owned);
     let name = given.or(version.task.name.clone().filter(|name| name != "sky-cmd"));
     let name = name.unwrap_or_else(|| format!("{}-{}", noun(kind), world.cluster));
@@ -49,7 +51,7 @@ pub(in super::super) async fn apply(call: &Call, world: &Circumstances<'_>, arou
     let doing = if exists { "Updating" } else { "Launching a new" };
     confirm(call, &format!("{doing} {} '{name}'. Proceed?", noun(kind)))?;
     let file = version.send(&sky, &name, world, around).await?;
-    let (spec, secrets) = (spec(&name), version.secrets()?);
+    let (spec, secrets) = (FleetSpec { listen, ..spec(&name) }, version.secrets()?);
     let done = match exists {
         true => sky.update_fleet(kind, &file, spec, mode(call), secrets).await.map(Some),
         false => sky.create_fleet(kind, &file, spec, secrets).await.map(|()| None),
@@ -96,6 +98,7 @@ pub(in super::super) async fn update(call: &Call, world: &Circumstances<'_>, aro
     let kind = kind(call);
     let name = call.value("service_name").unwrap_or_default().to_owned();
     let mut version = Version::read(call, world)?;
+    let spec = FleetSpec { listen: listen(call)?, ..spec(&name) };
     let sky = clusters::connect().await?;
     let fleet = super::found(&sky, kind, &name).await?;
     if fleet.is_ending() {
@@ -104,10 +107,24 @@ pub(in super::super) async fn update(call: &Call, world: &Circumstances<'_>, aro
     version.show_places(&sky, kind, world, &around).await?;
     confirm(call, &format!("Updating {} '{name}'. Proceed?", noun(kind)))?;
     let file = version.send(&sky, &name, world, around).await?;
-    let updated = sky.update_fleet(kind, &file, spec(&name), mode(call), version.secrets()?).await;
+    let updated = sky.update_fleet(kind, &file, spec, mode(call), version.secrets()?).await;
     let updated = updated.map_err(|error| trouble(kind, &name, error))?;
     tell(kind, &name, Some(updated));
     Ok(0)
+}
+
+/// The value of `--listen`. Says who can reach an address that is not of this computer alone.
+fn listen(call: &Call) -> Result<String, End> {
+    let Some(given) = call.value("listen") else { return Ok(String::new()) };
+    let address = given.parse::<SocketAddr>().map(|address| address.ip()).or_else(|_| given.parse::<IpAddr>());
+    let Ok(address) = address else {
+        let wrong = "Invalid value for '--listen'";
+        return Err(misused(call, format!("{wrong}: '{given}' is not an address, such as 0.0.0.0 or 0.0.0.0:8080.")));
+    };
+    if !address.is_loopback() {
+        eprintln!("Everybody who can reach {given} can send requests to this service.");
+    }
+    Ok(given.to_owned())
 }
 
 fn spec(name: &str) -> FleetSpec {
