@@ -13,6 +13,7 @@ pub mod home;
 mod kind;
 pub mod offers;
 mod page;
+pub mod tally;
 mod until;
 mod warned;
 

@@ -3,7 +3,7 @@
 //! | Group | Answered from |
 //! |---|---|
 //! | `metrics.trainyard.dev` | what the status server stored (`operator`) |
-//! | `queue.trainyard.dev` | what the scheduler knows (`operator`) |
+//! | `queue.trainyard.dev` | what the scheduler knows (`operator`); of managed jobs, the server's own objects |
 //! | `files.trainyard.dev` | the store of files (`files`) |
 //! | `offers.trainyard.dev` | what the launcher sees (`launcher`) |
 //!
@@ -16,8 +16,10 @@ mod files;
 mod history;
 mod offers;
 mod places;
+mod tallies;
 
 pub use files::PartsOfFiles;
 pub use history::Histories;
 pub use offers::OffersNow;
 pub use places::Places;
+pub use tallies::Tallies;

@@ -16,6 +16,10 @@ impl Delegate for Places {
         queue_place::GROUP
     }
 
+    fn has(&self, plural: &str) -> bool {
+        plural == queue_place::PLURAL
+    }
+
     fn get(&self, wanted: Wanted) -> BoxFuture<'static, Result<Value, Status>> {
         let Wanted { version, namespace, plural, name } = wanted;
         let is_known = version == queue_place::VERSION && plural == queue_place::PLURAL;

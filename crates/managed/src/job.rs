@@ -255,7 +255,11 @@ impl Observed {
             status.state = self.state_of_group(&states).unwrap_or(status.state);
         }
         status.recoveries = tasks.iter().map(|task| task.recoveries).sum();
-        status.tasks = tasks;
+        // of a hundred thousand that wait each costs one write: to be submitted
+        let is_seen = !before.tasks.is_empty() || self.job.spec.group || tasks.len() > 1;
+        if is_seen || tasks.iter().any(|task| *task != ManagedTask::default()) {
+            status.tasks = tasks;
+        }
         if status == *before {
             return Decision { writes, next, ..Decision::default() };
         }

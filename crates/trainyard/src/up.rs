@@ -28,7 +28,7 @@ use cli::exit;
 use client::ClientError;
 use client::codes::ErrorCode;
 use client::home::{Home, Running};
-use delegates::{Histories, OffersNow, PartsOfFiles, Places};
+use delegates::{Histories, OffersNow, PartsOfFiles, Places, Tallies};
 use driver::{Driver, Feed, Source};
 use evidence::Evidence;
 use futures::FutureExt;
@@ -192,11 +192,13 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         delegates.push(Arc::new(Places(scheduler.clone())));
     }
     let offers = Arc::new(OffersNow::default());
+    let tallies = Tallies::default();
     let outputs = Outputs::new(home.root().join(OUTPUTS));
     let managed_logs = ManagedLogs::new(outputs.clone());
     if controllers.wants_clusters() {
         delegates.push(Arc::new(PartsOfFiles(home.root().join(FILES))));
         delegates.push(offers.clone());
+        delegates.push(Arc::new(tallies.clone()));
         delegates.push(Arc::new(managed_logs.clone()));
     }
     let database = home.root().join("store.db");
@@ -251,6 +253,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let client_of = |program| Client::new(server.service(User::admin()).named(program), "default");
     let client = client_of("trainyard");
     let source: Arc<dyn Source> = Arc::new(Direct(server.core.clone()));
+    tallies.open(source.clone());
     evidence.connect(&client, &source);
     managed_logs.connect(&client);
     install::install(&client, &controllers).await?;

@@ -107,13 +107,13 @@ const COLUMNS: [(&str, Shown); COUNT] = [
 
 type Line = [String; COUNT];
 
-/// The table of tasks, those of a job below each other, and before it how many are in progress.
-pub fn jobs_table(rows: &[JobRow], columns: JobColumns, now: i64) -> String {
+/// The table of tasks, those of a job below each other, and before it how many are in progress: `going_on` has their number by state.
+pub fn jobs_table(rows: &[JobRow], going_on: &BTreeMap<String, usize>, columns: JobColumns, now: i64) -> String {
     let mut jobs = jobs(rows);
     let workspaces: BTreeSet<&str> =
         jobs.iter().filter_map(|tasks| tasks.first()).map(|task| task.workspace.as_str()).collect();
     jobs.truncate(columns.max_jobs.unwrap_or(usize::MAX));
-    let told = in_progress(rows);
+    let told = in_progress(going_on);
     if jobs.is_empty() {
         return told;
     }
@@ -136,9 +136,10 @@ pub fn jobs_table(rows: &[JobRow], columns: JobColumns, now: i64) -> String {
 /// The tasks of each job, in the order in which the jobs come first.
 fn jobs(rows: &[JobRow]) -> Vec<Vec<&JobRow>> {
     let mut jobs: Vec<Vec<&JobRow>> = Vec::new();
+    let mut places: BTreeMap<u32, usize> = BTreeMap::new();
     for row in rows {
-        let is_same = |tasks: &&mut Vec<&JobRow>| tasks.iter().any(|task| task.job_id == row.job_id);
-        match jobs.iter_mut().find(is_same) {
+        let place = *places.entry(row.job_id).or_insert(jobs.len());
+        match jobs.get_mut(place) {
             Some(tasks) => tasks.push(row),
             None => jobs.push(vec![row]),
         }
@@ -146,12 +147,17 @@ fn jobs(rows: &[JobRow]) -> Vec<Vec<&JobRow>> {
     jobs
 }
 
-fn in_progress(rows: &[JobRow]) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+/// How many of these tasks go on, by state.
+pub fn going_on(rows: &[JobRow]) -> BTreeMap<String, usize> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for row in rows.iter().filter(|row| !row.has_ended()) {
-        let count = counts.entry(&row.status).or_default();
+        let count = counts.entry(row.status.clone()).or_default();
         *count = count.saturating_add(1);
     }
+    counts
+}
+
+fn in_progress(counts: &BTreeMap<String, usize>) -> String {
     if counts.is_empty() {
         return "No in-progress managed jobs.".to_owned();
     }
@@ -325,7 +331,7 @@ mod tests {
     #[test]
     fn the_state_of_a_group_is_that_of_its_primary_tasks() {
         let rows = [task(0, "FAILED", Some(false)), task(1, "SUCCEEDED", Some(true)), task(2, "RUNNING", Some(true))];
-        let table = jobs_table(&rows, JobColumns::default(), 0);
+        let table = jobs_table(&rows, &going_on(&rows), JobColumns::default(), 0);
         assert!(words(&table, 2).ends_with(&["RUNNING", "(task:", "2)", "-", "-"]), "{table}");
         assert_eq!(words(&table, 5)[..4], ["↳", "2", "task-2", "[P]"], "{table}");
         assert!(!table.lines().nth(3).is_none_or(|line| line.contains("[P]")), "{table}");
@@ -335,7 +341,7 @@ mod tests {
     fn a_reason_is_one_line_of_a_table() {
         let details = Some("no capacity\nanywhere".to_owned());
         let rows = [JobRow { details, ..task(0, "PENDING", None) }];
-        let table = jobs_table(&rows, JobColumns { all: true, ..JobColumns::default() }, 0);
+        let table = jobs_table(&rows, &going_on(&rows), JobColumns { all: true, ..JobColumns::default() }, 0);
         assert_eq!(table.lines().count(), 3);
         assert!(table.contains("no capacity anywhere"), "{table}");
     }

@@ -15,7 +15,7 @@ mod variables;
 mod window;
 
 pub use hosts::Host;
-pub use jobs::{JobColumns, JobRow, jobs_table, wrong_choice};
+pub use jobs::{JobColumns, JobRow, going_on, jobs_table, wrong_choice};
 pub use launch::{Planned, Prepared, PreparedJob, check_name, planned, prepared, prepared_job};
 pub use serving::{ReplicaRow, ServedKind, ServiceRow, served_table};
 pub use source::Source;

@@ -7,7 +7,7 @@ use api::sky::{JobRecovery, ManagedState};
 use managed::jobs::Status;
 use managed::transitions::{Restart, Transition, job_state, restarts};
 use serde_json::{Value as Json, json};
-use sky::console::{JobColumns, ServedKind, jobs_table, served_table};
+use sky::console::{JobColumns, JobRow, ServedKind, going_on, jobs_table, served_table};
 
 use super::text_of;
 
@@ -148,7 +148,8 @@ fn table(case: &Json) -> Result<String> {
         Some("jobs") => {
             let max_jobs = serde_json::from_value(options["max_jobs"].clone())?;
             let columns = JobColumns { all, users: options["show_user"] == true, max_jobs };
-            return Ok(jobs_table(&serde_json::from_value::<Vec<_>>(rows)?, columns, now));
+            let rows: Vec<JobRow> = serde_json::from_value(rows)?;
+            return Ok(jobs_table(&rows, &going_on(&rows), columns, now));
         }
         Some("services") => ServedKind::Services,
         Some("pools") => ServedKind::Pools,

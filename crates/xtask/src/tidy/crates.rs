@@ -60,7 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("leftovers", &["api", "client"]),
     // tier 3
     ("grammar", &["api", "sky", "view"]),
-    ("delegates", &["api", "apiserver", "client", "files", "launcher", "operator", "resource"]),
+    ("delegates", &["api", "apiserver", "client", "driver", "files", "launcher", "objects", "operator", "resource"]),
     ("operator", &["api", "clock", "driver", "managed", "objects", "plan", "reconcile", "resource", "workloads"]),
     (
         "cli",

@@ -41,7 +41,11 @@ fn lines(job: &ManagedJob, now: Timestamp) -> Vec<String> {
         recoveries(status.recoveries)
     )];
     if status.tasks.is_empty() {
-        lines.push("  The control plane has not looked at it yet.".to_owned());
+        let why = match job.spec.pool.as_str() {
+            "" => "it waits for its turn to be launched".to_owned(),
+            pool => managed::job::waits_for_worker(pool),
+        };
+        lines.push(format!("  Status: {why}"));
     }
     for (index, task) in status.tasks.iter().enumerate() {
         if status.tasks.len() > 1 {

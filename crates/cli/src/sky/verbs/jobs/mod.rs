@@ -67,24 +67,33 @@ fn read(object: &DynamicObject) -> Option<ManagedJob> {
     serde_json::from_value(serde_json::to_value(object).ok()?).ok()
 }
 
+/// A managed job that a table shows; replicas are shown with their service.
+fn shown(object: DynamicObject) -> Option<Job> {
+    let submitted = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let job = read(&object).filter(|job| job.spec.replica.is_none())?;
+    Some(Job { object: object.metadata.name?, job, submitted })
+}
+
 /// All managed jobs, the newest first.
 pub(super) async fn all(sky: &Sky) -> Result<Vec<Job>, ClientError> {
     let list = sky.managed_jobs().list(&ListParams::default()).await?;
-    let mut jobs: Vec<Job> = list
-        .into_iter()
-        .filter_map(|object| {
-            let name = object.metadata.name.clone()?;
-            let submitted = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            Some(Job { object: name, job: read(&object)?, submitted })
-        })
-        // replicas are shown with their service
-        .filter(|job| job.job.spec.replica.is_none())
-        .collect();
+    let mut jobs: Vec<Job> = list.into_iter().filter_map(shown).collect();
     jobs.sort_by_key(|job| std::cmp::Reverse(job.id()));
     Ok(jobs)
 }
 
-/// Submissions that are read at once.
+/// The jobs of these objects, in their order. Those that are gone are left out.
+async fn some(sky: &Sky, names: &[String]) -> Result<Vec<Job>, ClientError> {
+    let api = &sky.managed_jobs();
+    let read = |name: &String| {
+        let name = name.clone();
+        async move { api.get_opt(&name).await }
+    };
+    let read: Vec<Option<DynamicObject>> = stream::iter(names).map(read).buffered(READS_MAX).try_collect().await?;
+    Ok(read.into_iter().flatten().filter_map(shown).collect())
+}
+
+/// Objects that are read at once.
 const READS_MAX: usize = 16;
 
 /// What the submissions of these jobs say, by the names of their ConfigMaps. A submission that is gone is left out.

@@ -2,19 +2,21 @@
 
 use super::super::{Done, End, misused, say};
 use super::rows::{is_at, rows};
-use super::{Job, all, files};
+use super::{Job, all, files, some};
+use crate::sky::clusters::user;
 use crate::sky::clusters::{self, Sky};
 use crate::sky::submit::value_error;
 use ::sky::commands::Call;
-use ::sky::console::{JobColumns, JobRow, Submitted, jobs_table};
+use ::sky::console::{JobColumns, JobRow, Submitted, going_on, jobs_table};
 use ::sky::infra::Infra;
 use api::foreign::visible_json;
 use api::sky::JobFile;
 use client::ClientError;
+use client::tally::{JobTally, LATEST_MAX, TallyQuery, tally};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use managed::resources::of_cluster;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Jobs in progress that `sky status` shows.
 const STATUS_MAX: usize = 5;
@@ -25,35 +27,66 @@ pub(in super::super) async fn queue(call: &Call) -> Done {
     let now = Timestamp::now();
     let wanted = Wanted::read(call, now)?;
     let sky = clusters::connect().await?;
-    let mut jobs = all(&sky).await?;
-    jobs.retain(|job| wanted.is_meant(job));
-    let of_jobs = |files: &Files, clusters: &Clusters| -> Vec<JobRow> {
-        let of_job = |job: &Job| rows(job, files.get(&job.job.spec.submission), clusters, now);
-        jobs.iter().map(of_job).flat_map(|rows| wanted.shown(rows)).collect()
+    let Counted { jobs, files, all: of_all, going_on } = match wanted.tally() {
+        Some(query) => match tally(&sky.client, &sky.namespace, &query).await? {
+            Some(tally) => counted(&sky, tally).await?,
+            None => listed(&sky, &wanted, now).await?,
+        },
+        None => listed(&sky, &wanted, now).await?,
     };
-    let ids: BTreeSet<u32> = of_jobs(&Files::new(), &Clusters::new()).iter().map(|row| row.job_id).collect();
-    let latest: BTreeSet<u32> = ids.iter().rev().take(wanted.limit.unwrap_or(usize::MAX)).copied().collect();
-    let files = files(&sky, jobs.iter().filter(|job| latest.contains(&job.id()))).await?;
     let is_json = call.value("output_format") == Some("json");
     let clusters = if is_json || call.is_set("verbose") { clusters_shown(&sky).await? } else { Clusters::new() };
-    let mut rows = of_jobs(&files, &clusters);
+    let rows: Vec<JobRow> = jobs
+        .iter()
+        .map(|job| rows(job, files.get(&job.job.spec.submission), &clusters, now))
+        .flat_map(|rows| wanted.shown(rows))
+        .collect();
     if is_json {
-        rows.retain(|row| latest.contains(&row.job_id));
         clusters::say(&visible_json(&serde_json::to_string_pretty(&rows).unwrap_or_default()));
         return Ok(0);
     }
     say("Fetching managed job statuses...");
     say(if wanted.skip_finished { "Managed jobs (showing in-progress jobs only)" } else { "Managed jobs" });
     let columns = JobColumns { all: call.is_set("verbose"), users: call.is_set("all_users"), max_jobs: wanted.limit };
-    say(jobs_table(&rows, columns, now.as_second()));
-    if latest.len() < ids.len() {
+    say(jobs_table(&rows, &going_on, columns, now.as_second()));
+    if jobs.len() < of_all {
         say(format!(
             "Only showing the latest {} managed jobs (use --limit to show more managed jobs or --all to show all \
              managed jobs)",
-            latest.len()
+            jobs.len()
         ));
     }
     Ok(0)
+}
+
+/// The jobs that a table shows, and what it says of all that it could.
+#[derive(Default)]
+struct Counted {
+    /// The newest first.
+    jobs: Vec<Job>,
+    files: Files,
+    all: usize,
+    going_on: BTreeMap<String, usize>,
+}
+
+/// The jobs that a count names.
+async fn counted(sky: &Sky, tally: JobTally) -> Result<Counted, ClientError> {
+    let jobs = some(sky, &tally.latest).await?;
+    let files = files(sky, &jobs).await?;
+    Ok(Counted { jobs, files, all: tally.jobs, going_on: tally.tasks })
+}
+
+/// The same from a list of all jobs, where the server counts none.
+async fn listed(sky: &Sky, wanted: &Wanted, now: Timestamp) -> Result<Counted, ClientError> {
+    let mut jobs = all(sky).await?;
+    jobs.retain(|job| wanted.is_meant(job));
+    let of_job = |job: &Job| wanted.shown(rows(job, None, &Clusters::new(), now));
+    jobs.retain(|job| !of_job(job).is_empty());
+    let shown: Vec<JobRow> = jobs.iter().flat_map(of_job).collect();
+    let (all, going_on) = (jobs.len(), going_on(&shown));
+    jobs.truncate(wanted.limit.unwrap_or(usize::MAX));
+    let files = files(sky, &jobs).await?;
+    Ok(Counted { jobs, files, all, going_on })
 }
 
 /// What submissions say, by their names.
@@ -77,6 +110,12 @@ struct Wanted {
 }
 
 impl Wanted {
+    /// Those that go on.
+    fn going_on(all_users: bool) -> Self {
+        let (statuses, submitted) = (Vec::new(), Submitted::default());
+        Self { all_users, skip_finished: true, statuses, submitted, infra: None, limit: Some(STATUS_MAX) }
+    }
+
     fn read(call: &Call, now: Timestamp) -> Result<Self, End> {
         let (bare, statuses): (Vec<String>, Vec<String>) =
             call.values("statuses").iter().cloned().partition(|status| status == SKIP_FINISHED);
@@ -97,6 +136,19 @@ impl Wanted {
             submitted: submitted.map_err(|message| misused(call, message))?,
             infra,
             limit: (!call.is_set("all")).then_some(limit),
+        })
+    }
+
+    /// The same as a question to the server; `None`: it would not understand it.
+    fn tally(&self) -> Option<TallyQuery> {
+        let limit = self.limit.filter(|_| self.infra.is_none())?;
+        (limit <= LATEST_MAX).then(|| TallyQuery {
+            user: (!self.all_users).then(user),
+            unfinished: self.skip_finished,
+            states: self.statuses.clone(),
+            after: self.submitted.after,
+            before: self.submitted.before,
+            limit,
         })
     }
 
@@ -129,20 +181,24 @@ pub(in super::super) struct InProgress {
 /// What `sky status` says of managed jobs that are in progress. A control plane that has no managed jobs has none in progress.
 pub(in super::super) async fn progress(call: &Call, sky: &Sky, now: Timestamp) -> Result<InProgress, ClientError> {
     let all_users = call.is_set("all_users");
-    let mut jobs = match all(sky).await {
-        Err(ClientError::NotServed) => Vec::new(),
-        jobs => jobs?,
+    let query =
+        TallyQuery { user: (!all_users).then(user), unfinished: true, limit: STATUS_MAX, ..TallyQuery::default() };
+    let found = match tally(&sky.client, &sky.namespace, &query).await? {
+        Some(tally) => counted(sky, tally).await,
+        None => listed(sky, &Wanted::going_on(all_users), now).await,
     };
-    jobs.retain(|job| !job.has_ended() && (all_users || job.is_mine()));
-    if jobs.is_empty() {
+    let Counted { jobs, files, all, going_on } = match found {
+        Err(ClientError::NotServed) => Counted::default(),
+        found => found?,
+    };
+    if all == 0 {
         let section = "No in-progress managed jobs. (See: sky jobs -h)".to_owned();
         return Ok(InProgress { section, hint: String::new() });
     }
-    let files = files(sky, jobs.iter().take(STATUS_MAX)).await?;
     let of = |job: &Job| rows(job, files.get(&job.job.spec.submission), &Clusters::new(), now);
     let rows: Vec<JobRow> = jobs.iter().flat_map(of).collect();
     let columns = JobColumns { all: false, users: all_users, max_jobs: Some(STATUS_MAX) };
-    let count = match jobs.len() {
+    let count = match all {
         1 => "1 managed job is in progress.".to_owned(),
         count if count > STATUS_MAX => {
             format!("{count} managed jobs are in progress ({STATUS_MAX} latest ones shown).")
@@ -150,5 +206,5 @@ pub(in super::super) async fn progress(call: &Call, sky: &Sky, now: Timestamp) -
         count => format!("{count} managed jobs are in progress."),
     };
     let hint = format!("* {count} To see all managed jobs: sky jobs queue");
-    Ok(InProgress { section: jobs_table(&rows, columns, now.as_second()), hint })
+    Ok(InProgress { section: jobs_table(&rows, &going_on, columns, now.as_second()), hint })
 }

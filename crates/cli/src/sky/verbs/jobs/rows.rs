@@ -92,7 +92,7 @@ fn pool_job(job: &Job, task: &ManagedTask) -> Option<u32> {
 fn schedule_state(job: &Job) -> &'static str {
     let tasks = &job.job.status.tasks;
     let Some(at) = tasks.iter().position(|task| !task.state.has_ended()) else {
-        return if tasks.is_empty() { "INACTIVE" } else { "DONE" };
+        return if tasks.is_empty() { "WAITING" } else { "DONE" };
     };
     let attempts = tasks.get(at).map_or(0, |task| task.attempt);
     match tasks.get(at).map(|task| task.state).unwrap_or_default() {
@@ -189,7 +189,7 @@ mod tests {
         let rows = shown(json!([]));
         assert_eq!(rows.len(), 1);
         let row = &rows[0];
-        assert_eq!((row.status.as_str(), row.schedule_state.as_str()), ("PENDING", "INACTIVE"));
+        assert_eq!((row.status.as_str(), row.schedule_state.as_str()), ("PENDING", "WAITING"));
         assert_eq!((row.task_name.as_str(), row.resources.as_str()), ("prepare", "1x[CPU:1+]"));
         assert_eq!((row.submitted_at, row.start_at, row.infra.as_str()), (Some(1_767_225_600), None, "-"));
     }
@@ -227,7 +227,7 @@ mod tests {
     fn the_queue_for_launches_is_in_skypilots_words() {
         let state = |tasks: Value| schedule_state(&job(tasks));
         let task = |state: &str, attempt: u32| json!({"state": state, "attempt": attempt});
-        assert_eq!(state(json!([])), "INACTIVE");
+        assert_eq!(state(json!([])), "WAITING");
         assert_eq!(state(json!([task("PENDING", 0)])), "WAITING");
         assert_eq!(state(json!([task("PENDING", 2)])), "ALIVE_BACKOFF");
         assert_eq!(state(json!([task("SUCCEEDED", 1), task("PENDING", 0)])), "ALIVE_WAITING");
