@@ -31,6 +31,7 @@ NAMED = (
     "data/test_initializers_faults.py",
     "mpi/test_mpijob_live.py",
     "node/test_frameworks.py",
+    "operator/test_chart.py",
 )
 # played by every gate, however long they take
 ALWAYS = (
@@ -41,8 +42,8 @@ ALWAYS = (
 )
 # tests that every gate plays, with a share of their scenarios
 IN_PART = "api/test_recordings.py::test_recordings"
-# modules whose tests share what takes most of their time: all of them are played, or none
-TOGETHER = ("cli/test_explain_faults.py",)
+# modules whose tests share what takes most of their time, such as a program that is built: all of them are played, or none
+TOGETHER = ("cli/test_explain_faults.py", "operator/test_chart.py", "operator/test_kueue.py")
 # seconds of each test that took `RECORDED` or more in the last whole run, which `make durations` writes
 DURATIONS = ROOT / "e2e/durations.json"
 RECORDED = 3.0

@@ -50,6 +50,6 @@ def test_commits_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tests_of_one_dear_module_are_played_together() -> None:
-    [module] = shares.TOGETHER
+    module = shares.TOGETHER[0]
     names = [f"{module}::test_{number}" for number in range(5)]
     assert sorted(len(share) for share in shares.shares(names)) == [0] * (shares.SHARES - 1) + [5]
