@@ -184,6 +184,35 @@ fn until_end(command: &mut Command, says: &str) -> Result<f64> {
     Ok(took)
 }
 
+/// Jobs that SkyPilot's queue has.
+pub const THEIR_JOBS: usize = 2000;
+/// Submits so many jobs that wait, as its server does.
+const SUBMIT: &str = "
+import sys
+from sky.jobs import state
+from sky.utils import common_utils
+for _ in range(int(sys.argv[1])):
+    job = state.set_job_info_without_job_id('sky-cmd', 'default', 'sky jobs launch true', None, None, common_utils.get_user_hash())
+    state.set_pending(job, 0, 'sky-cmd', '1x[CPU:1+]', '{}')
+";
+
+/// How long `sky jobs queue` of SkyPilot takes, in seconds, with [`THEIR_JOBS`] jobs that wait. Its server is its controller.
+pub fn their_queue(runs: usize) -> Result<f64> {
+    let home = Home::new(None)?;
+    fs::create_dir_all(home.folder.path().join(".sky"))?;
+    let settings = "jobs: {controller: {consolidation_mode: true}}\n";
+    fs::write(home.folder.path().join(".sky/config.yaml"), settings)?;
+    let server = SkyPilot::start(&home)?;
+    let mut submit = Command::new(server.program.with_file_name("python"));
+    home.of(&mut submit);
+    to_end(submit.args(["-c", SUBMIT, &THEIR_JOBS.to_string()]))?;
+    let counted = format!("In progress tasks: {THEIR_JOBS} PENDING");
+    let queue = || until_end(&mut server.command(&["jobs", "queue"]), &counted);
+    queue()?;
+    let took: Result<Vec<f64>> = (0..runs).map(|_| queue()).collect();
+    Ok(median(took?) / 1e3)
+}
+
 /// The home of a user who has price lists and a pool, and an `ssh` that takes its configuration from there.
 struct Home {
     folder: TempDir,

@@ -74,7 +74,7 @@ fn endpoints(fleets: &[Fleet], names: &[String]) -> u8 {
 
 async fn read(sky: &Sky, fleets: &[Fleet], kind: FleetKind) -> Result<Vec<ServiceRow>, ClientError> {
     let mut rows = Vec::new();
-    let jobs = if kind == FleetKind::Pool { jobs::all(sky).await? } else { Vec::new() };
+    let jobs = if kind == FleetKind::Pool { jobs::running(sky).await? } else { Vec::new() };
     for fleet in fleets {
         let map = sky.config_maps().get_opt(&fleet.spec.submission).await?;
         let text = map.as_ref().and_then(|map| map.data["data"]["job"].as_str());

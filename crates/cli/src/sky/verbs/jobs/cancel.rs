@@ -1,7 +1,7 @@
 //! `sky jobs cancel`: managed jobs by number, by name, or all.
 
 use super::super::{Done, NOT_FOUND, confirm, misused, say};
-use super::{Job, all};
+use super::{Job, all, numbered};
 use crate::sky::clusters::{self, Sky};
 use crate::sky::words::as_typed;
 use ::sky::commands::Call;
@@ -24,7 +24,10 @@ pub(in super::super) async fn cancel(call: &Call) -> Done {
     let ids: BTreeSet<u32> = call.values("job_ids").iter().filter_map(|id| id.parse().ok()).collect();
     let sky = clusters::connect().await?;
     confirm(call, &format!("Cancelling {}. Proceed?", what(call)))?;
-    let jobs = all(&sky).await?;
+    let jobs = match ids.is_empty() {
+        true => all(&sky).await?,
+        false => numbered(&sky, &ids).await?,
+    };
     let Chosen { chosen, code } = match (call.value("name"), call.value("pool")) {
         _ if !call.values("job_ids").is_empty() => by_id(call, &jobs, &ids),
         (Some(name), _) => by_name(&jobs, name),

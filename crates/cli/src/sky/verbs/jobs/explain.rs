@@ -2,7 +2,7 @@
 
 use super::super::tables::{lasting, time};
 use super::super::{Done, NOT_FOUND, say};
-use super::{Job, all};
+use super::{Job, numbered};
 use crate::sky::clusters;
 use crate::sky::words::as_typed;
 use ::sky::commands::Call;
@@ -14,7 +14,7 @@ use managed::job::submitted::name_of;
 pub(in crate::sky::verbs) async fn explain(call: &Call) -> Done {
     let id = call.value("job_id").and_then(|id| id.parse::<u32>().ok()).unwrap_or_default();
     let sky = clusters::connect().await?;
-    let Some(Job { job, .. }) = all(&sky).await?.into_iter().find(|job| job.id() == id) else {
+    let Some(Job { job, .. }) = numbered(&sky, &[id].into()).await?.pop() else {
         eprintln!("{}", as_typed(&format!("Managed job {id} not found. `sky jobs queue -a -u` lists all jobs.")));
         return Ok(NOT_FOUND);
     };

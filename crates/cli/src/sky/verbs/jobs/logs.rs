@@ -1,7 +1,7 @@
 //! `jobs logs`: the output of a managed job over all its attempts, and its history.
 
 use super::super::{Done, NOT_FOUND, say};
-use super::{Job, all, files, read};
+use super::{Job, all, files, latest, numbered, read};
 use crate::sky::clusters::{self, SHOW, Sky};
 use crate::sky::submit::{Trouble, value_error};
 use crate::sky::words::as_typed;
@@ -24,13 +24,13 @@ pub(in crate::sky::verbs) async fn logs(call: &Call) -> Done {
         return Err(value_error("Cannot specify both --controller and --sync-down.").into());
     }
     let sky = clusters::connect().await?;
-    let is_meant = |job: &Job| match (call.value("job_id"), name) {
-        (Some(_), _) => Some(job.id()) == id,
-        (None, Some(name)) => job.job.spec.name == name,
-        (None, None) => job.is_mine(),
+    let found = match (call.value("job_id"), name) {
+        (Some(_), _) => numbered(&sky, &id.into_iter().collect()).await?.pop(),
+        // the newest comes first
+        (None, Some(name)) => all(&sky).await?.into_iter().find(|job| job.job.spec.name == name),
+        (None, None) => latest(&sky).await?,
     };
-    // the newest comes first
-    let Some(chosen) = all(&sky).await?.into_iter().find(is_meant) else {
+    let Some(chosen) = found else {
         eprintln!("{}", as_typed(&missing(call)));
         return Ok(NOT_FOUND);
     };

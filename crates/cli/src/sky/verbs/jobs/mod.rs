@@ -18,6 +18,7 @@ pub(super) use rows::Placed;
 use crate::sky::clusters::{Sky, user};
 use api::sky::{JobFile, ManagedJob, ManagedState};
 use client::ClientError;
+use client::tally::{LATEST_MAX, TallyQuery, tally};
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -91,6 +92,41 @@ async fn some(sky: &Sky, names: &[String]) -> Result<Vec<Job>, ClientError> {
     };
     let read: Vec<Option<DynamicObject>> = stream::iter(names).map(read).buffered(READS_MAX).try_collect().await?;
     Ok(read.into_iter().flatten().filter_map(shown).collect())
+}
+
+/// The jobs of these numbers, the newest first. Those that do not exist are left out.
+async fn numbered(sky: &Sky, ids: &BTreeSet<u32>) -> Result<Vec<Job>, ClientError> {
+    // as the control plane's clients call them
+    let names: Vec<String> = ids.iter().rev().map(|id| format!("job-{id}")).collect();
+    let mut jobs = some(sky, &names).await?;
+    jobs.retain(|job| ids.contains(&job.id()));
+    if jobs.len() < ids.len() {
+        // one that was created as an object may have another name
+        jobs = all(sky).await?;
+        jobs.retain(|job| ids.contains(&job.id()));
+    }
+    Ok(jobs)
+}
+
+/// The latest job of this user.
+async fn latest(sky: &Sky) -> Result<Option<Job>, ClientError> {
+    let query = TallyQuery { user: Some(user()), limit: 1, ..TallyQuery::default() };
+    let jobs = match tally(&sky.client, &sky.namespace, &query).await? {
+        Some(tally) => some(sky, &tally.latest).await?,
+        None => all(sky).await?,
+    };
+    Ok(jobs.into_iter().find(Job::is_mine))
+}
+
+/// The jobs that go on and do not wait, the newest first.
+pub(super) async fn running(sky: &Sky) -> Result<Vec<Job>, ClientError> {
+    let runs = |state: &ManagedState| *state != ManagedState::Pending && !state.has_ended();
+    let states = ManagedState::ALL.into_iter().filter(runs).map(|state| state.as_str().to_owned()).collect();
+    let query = TallyQuery { states, limit: LATEST_MAX, ..TallyQuery::default() };
+    match tally(&sky.client, &sky.namespace, &query).await? {
+        Some(tally) if tally.jobs <= LATEST_MAX => some(sky, &tally.latest).await,
+        _ => all(sky).await,
+    }
 }
 
 /// Objects that are read at once.
