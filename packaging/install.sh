@@ -25,13 +25,20 @@ man=$root/share/man/man1
 bash=$root/share/bash-completion/completions/trainyard
 zsh=$root/share/zsh/site-functions/_trainyard
 fish=$root/share/fish/vendor_completions.d/trainyard.fish
+# links to them, for a link named sky to the binary; the file of zsh names both
+sky_bash=$(dirname "$bash")/sky sky_fish=$(dirname "$fish")/sky.fish
 
 remove() {
     for page in "$man"/trainyard.1 "$man"/trainyard-*.1 "$man"/trainyard.1.gz "$man"/trainyard-*.1.gz; do
         rm -f "$page"
     done
     rm -f "$program" "$bash" "$zsh" "$fish"
+    ! is_ours "$sky_bash" trainyard || rm -f "$sky_bash"
+    ! is_ours "$sky_fish" trainyard.fish || rm -f "$sky_fish"
 }
+# another program named sky may have its own
+is_ours() { [ "$(readlink "$1")" = "$2" ]; }
+link() { [ -e "$2" ] || [ -L "$2" ] || ln -s "$1" "$2"; }
 
 if [ "$verb" = uninstall ]; then
     [ -e "$program" ] || fail "there is no trainyard under $root: nothing was removed (another place: make uninstall PREFIX=DIR)"
@@ -54,6 +61,8 @@ mv -f "$program.new" "$program"
 "$program" completions bash >"$bash"
 "$program" completions zsh >"$zsh"
 "$program" completions fish >"$fish"
+link trainyard "$sky_bash"
+link trainyard.fish "$sky_fish"
 [ -z "${DESTDIR-}" ] || exit 0
 
 say "installed trainyard in $prefix: bin/trainyard, man pages, completions of bash, zsh and fish"

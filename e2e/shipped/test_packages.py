@@ -108,7 +108,8 @@ def test_dpkg_installs_the_package(root: pathlib.Path, version: str):
     assert run("chroot", root, "/usr/bin/trainyard", "--version") == version
     for file in [
         "man/man1/trainyard-run.1.gz", "bash-completion/completions/trainyard", "zsh/vendor-completions/_trainyard",
-        "fish/vendor_completions.d/trainyard.fish", "doc/trainyard/copyright",
+        "bash-completion/completions/sky", "fish/vendor_completions.d/trainyard.fish", "fish/vendor_completions.d/sky.fish",
+        "doc/trainyard/copyright",
     ]:  # fmt: skip
         assert (root / "usr/share" / file).exists(), file
     run("dpkg", f"--root={root}", "--remove", "trainyard")

@@ -21,6 +21,7 @@ from conftest import Yard, stop, wait_for
 from sshd import Host, Lan, can
 
 import test_sky_ssh
+from test_sky_ssh import offered
 
 lan, sky = test_sky_ssh.lan, test_sky_ssh.sky
 WAIT = 120
@@ -112,6 +113,7 @@ run: |
     said = jobs.sky("jobs", "logs", str(number))
     assert f"as submitted A=value B=hidden job={number}" in said and "set up" in said
     assert re.search(rf"id=sky-managed-\d{{4}}-\S+_train_{number}-0\b", said), said
+    assert offered(jobs, "jobs", "logs", "")[0] == str(number)
     table = jobs.sky("jobs", "queue", "-a")
     row = next(line for line in table.splitlines() if line.startswith(f"{number} "))
     assert "train" in row and "SUCCEEDED" in row, table

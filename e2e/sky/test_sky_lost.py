@@ -12,17 +12,16 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import time
 
 import pytest
-from conftest import BINARY, wait_for
+from conftest import wait_for
 from sshd import Host, Lan, can
 
 import test_sky_kubernetes
 import test_sky_ssh
 from test_sky_kubernetes import Home
-from test_sky_ssh import SOAK, WAIT, Sky
+from test_sky_ssh import SOAK, WAIT, Sky, offered
 
 pair, lan, sky = test_sky_kubernetes.pair, test_sky_ssh.lan, test_sky_ssh.sky
 
@@ -53,14 +52,6 @@ def kill_all_of_ours(host: Host) -> None:
         if "sshd" not in words and ("trainyard-machine" in words or "sleep 1000" in words):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def offered(sky: Sky, *words: str) -> list[str]:
-    """What a shell offers for the last word."""
-    line = ["trainyard", "sky", *words]
-    asked = {"TRAINYARD_COMPLETE": "bash", "_CLAP_COMPLETE_INDEX": str(len(line) - 1), "_CLAP_IFS": "\n", "_CLAP_COMPLETE_COMP_TYPE": "9"}
-    done = subprocess.run([BINARY, "--", *line], capture_output=True, text=True, env={**sky.env, **asked}, timeout=60)
-    return [word for word in done.stdout.split() if not word.startswith("-")]
 
 
 @by_ssh

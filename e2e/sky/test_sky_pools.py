@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from conftest import stop, wait_for
 from test_sky_jobs import WAIT, Jobs, job, launch, state, until
+from test_sky_ssh import offered
 
 POOL = """
 name: warm
@@ -154,6 +155,7 @@ resources: {infra: local}
 """,
     )
     apply(jobs, "zero", 0, "zero.yaml")
+    assert (offered(jobs, "jobs", "pool", "down", "ze"), offered(jobs, "jobs", "launch", "-p", "ze")) == (["zero"], ["zero"])
     task = jobs.write("hi.yaml", "name: hi\nsetup: exit 1\nrun: echo hi\n")
     said = jobs.sky("jobs", "launch", "-y", "-p", "zero", task)
     assert "`setup` has no effect on a job in a pool" in said, said

@@ -18,6 +18,7 @@ from conftest import wait_for
 
 import test_sky_jobs
 from test_sky_jobs import Jobs
+from test_sky_ssh import offered
 
 jobs = test_sky_jobs.jobs
 WAIT = 60
@@ -147,6 +148,7 @@ def test_requests_that_wait_at_zero_are_all_answered(jobs: Jobs) -> None:
     policy = "replica_policy: {min_replicas: 0, max_replicas: 1, target_qps_per_replica: 100, downscale_delay_seconds: 20}"
     jobs.sky("serve", "up", "-y", service(jobs, "zero", policy))
     wait_for("an endpoint", lambda: re.search(r"NO_REPLICA +0/0 +http", status(jobs)), WAIT)
+    assert (offered(jobs, "serve", "down", ""), offered(jobs, "serve", "update", "w")) == (["web"], ["web"])
     at = endpoint(jobs)
     with concurrent.futures.ThreadPoolExecutor(200) as pool:
         answers = collections.Counter(pool.map(lambda _: get(at), range(200)))

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import Yard, stop, wait_for
+from conftest import BINARY, Yard, stop, wait_for
 from sshd import PASSWORD, UID, USER, Host, Lan, can, run
 
 pytestmark = pytest.mark.skipif(not can(), reason="root, sshd (make sshd), unshare, nsenter and ip are needed")
@@ -101,6 +101,17 @@ class Sky(Yard):
                 if os.readlink(f"/proc/{line.split()[0]}/cwd") == str((self.home / "ssh").resolve()):
                     kept.append(int(line.split()[0]))
         return kept
+
+
+def offered(of: Yard, *words: str) -> list[str]:
+    """What a shell offers for the last word, options aside: the same behind `trainyard sky` and behind a link named `sky`."""
+    answers = []
+    for line in (["trainyard", "sky", *words], ["sky", *words]):
+        asked = {"TRAINYARD_COMPLETE": "bash", "_CLAP_COMPLETE_INDEX": str(len(line) - 1), "_CLAP_IFS": "\n", "_CLAP_COMPLETE_COMP_TYPE": "9"}
+        done = subprocess.run([BINARY, "--", *line], capture_output=True, text=True, env={**of.env, **asked}, timeout=60)
+        answers.append([word for word in done.stdout.split() if not word.startswith("-")])
+    assert answers[0] == answers[1], words
+    return answers[0]
 
 
 @pytest.fixture

@@ -13,13 +13,22 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCan
 use clap_complete::env::{Bash, CompleteEnv, EnvCompleter, Fish, Zsh};
 use client::{ClientError, Cluster, Kind, codes};
 use grammar::{Cli, Global, Shell};
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 /// The variable by which the shell asks. One of our own: a `COMPLETE` of somebody else's must not silence us.
 const VARIABLE: &str = "TRAINYARD_COMPLETE";
+/// Registers for `sky` what was registered for `trainyard`. A completion that another `sky` has already stays.
+const BASH_MORE: &str = r#"
+complete -p sky &>/dev/null || eval "$(complete -p trainyard) sky"
+"#;
+/// The first line, by which zsh knows what the file is for.
+const ZSH_COMMANDS: [&str; 2] = ["#compdef trainyard\n", "#compdef trainyard sky\n"];
 /// Zsh reads the file at the first Tab, as the body of `_trainyard`: that Tab is answered, too.
-const ZSH_AUTOLOADED: &str = "
+const ZSH_MORE: &str = "
+[[ ${_comps[sky]-_trainyard} != _trainyard ]] || compdef _clap_dynamic_completer_trainyard sky
 if [ \"$funcstack[1]\" = \"_trainyard\" ]; then
     _clap_dynamic_completer_trainyard \"$@\"
 fi
@@ -36,7 +45,7 @@ pub fn answer_shell() {
         let _ = nix::unistd::dup2_stderr(nowhere);
     }
     if by_shell {
-        CompleteEnv::with_factory(command).var(VARIABLE).complete();
+        CompleteEnv::with_factory(for_shell).var(VARIABLE).complete();
     } else {
         print!("{}", answer_kubectl(std::env::args_os().skip(1)));
         std::process::exit(i32::from(exit::OK));
@@ -74,21 +83,71 @@ pub(crate) fn print(wanted: Shell) -> Result<u8, ClientError> {
         Shell::Fish => &Fish,
     };
     let name = "trainyard";
-    let mut script = Vec::new();
-    shell.write_registration(VARIABLE, name, name, name, &mut script).expect("memory can be written");
-    if matches!(wanted, Shell::Zsh) {
-        script.extend(ZSH_AUTOLOADED.as_bytes());
-    }
-    print!("{}", String::from_utf8_lossy(&script));
+    let script = |command: &str| {
+        let mut script = Vec::new();
+        shell.write_registration(VARIABLE, name, command, name, &mut script).expect("memory can be written");
+        String::from_utf8_lossy(&script).into_owned()
+    };
+    let script = match wanted {
+        Shell::Bash => script(name) + BASH_MORE,
+        Shell::Zsh => script(name).replacen(ZSH_COMMANDS[0], ZSH_COMMANDS[1], 1) + ZSH_MORE,
+        Shell::Fish => script(name) + &script("sky"),
+    };
+    print!("{script}");
     Ok(exit::OK)
+}
+
+/// The command line of the program whose line the shell completes. The shell gives the line's words after `--`.
+fn for_shell() -> clap::Command {
+    let mut line = std::env::args_os().skip_while(|word| word != "--").skip(1);
+    let program = line.next().unwrap_or_default();
+    if is_sky(&program) {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        return match file_of(Path::new(&program), &home, &path) {
+            Some(file) if is_python(&file) => foreign(),
+            _ => grammar::sky::command(&sky_names),
+        };
+    }
+    let all = command();
+    // the options of all commands are not options of sky's
+    if line.next().is_some_and(|word| word == "sky") { all.mut_args(|arg| arg.global(false)) } else { all }
+}
+
+/// Whether a program has the name `sky`, as a link to this one may.
+pub(crate) fn is_sky(program: &OsStr) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == "sky")
+}
+
+/// The file of a program that is typed like this; `None` if there is none, as for an alias.
+fn file_of(program: &Path, home: &Path, path: &OsStr) -> Option<PathBuf> {
+    let may_run =
+        |file: &PathBuf| file.metadata().is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0);
+    if program.components().count() > 1 {
+        let file = program.strip_prefix("~").map_or_else(|_| program.to_owned(), |rest| home.join(rest));
+        return Some(file).filter(may_run);
+    }
+    std::env::split_paths(path).map(|folder| folder.join(program)).find(may_run)
+}
+
+/// Whether a file is a Python script, as SkyPilot's own `sky` is. If the path of Python has blanks, the second line names it.
+fn is_python(file: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = std::fs::File::open(file).and_then(|file| file.take(1024).read_to_end(&mut start));
+    let names_it = |line: &[u8]| line.windows(6).any(|part| part == b"python");
+    read.is_ok() && start.starts_with(b"#!") && start.split(|byte| *byte == b'\n').take(2).any(names_it)
+}
+
+/// Another program of the name `sky`: names of files are offered, as without us.
+fn foreign() -> clap::Command {
+    let words = Arg::new("words").num_args(0..).allow_hyphen_values(true).trailing_var_arg(true);
+    let sky = clap::Command::new("sky").disable_help_flag(true).disable_version_flag(true);
+    sky.arg(words.add(ArgValueCompleter::new(PathCompleter::any())))
 }
 
 /// The command line with a source of names for each argument that takes one.
 fn command() -> clap::Command {
-    let all = named(Cli::command()).mut_subcommand("sky", |stub| grammar::sky::in_place_of(stub, &sky_names));
-    // the options of all commands are not options of sky's
-    let is_sky = std::env::args().skip_while(|word| word != "--").nth(2).is_some_and(|word| word == "sky");
-    if is_sky { all.mut_args(|arg| arg.global(false)) } else { all }
+    named(Cli::command()).mut_subcommand("sky", |stub| grammar::sky::in_place_of(stub, &sky_names))
 }
 
 fn named(command: clap::Command) -> clap::Command {
@@ -182,6 +241,30 @@ mod tests {
             let arg = sub.get_arguments().find(|arg| arg.get_id() == id).unwrap_or_else(|| panic!("{of} {id}"));
             assert!(arg.get::<ArgValueCandidates>().is_some(), "{of} {id}");
         }
+    }
+
+    #[test]
+    fn another_program_named_sky_is_recognised() {
+        let root = std::env::temp_dir().join(format!("trainyard-complete-{}", std::process::id()));
+        for (name, text, is_foreign) in [
+            ("binary", "\x7fELF python", false),
+            ("wrapper", "#!/bin/sh\nexec trainyard sky \"$@\"\n# python\n", false),
+            ("pip", "#!/opt/sky/bin/python3\nimport sys\n", true),
+            ("blanks", "#!/bin/sh\n'''exec' \"/opt/my sky/bin/python\" \"$0\" \"$@\"\n", true),
+        ] {
+            let (folder, file) = (root.join(name), root.join(name).join("sky"));
+            std::fs::create_dir_all(&folder).expect("it can be made");
+            std::fs::write(&file, text).expect("it can be written");
+            assert_eq!(file_of(&file, &root, OsStr::new("")), None, "{name} may not be run");
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).expect("it can be set");
+            let on_path = file_of(Path::new("sky"), &root, folder.as_os_str());
+            assert_eq!(on_path, Some(file), "{name}");
+            assert_eq!(file_of(&Path::new("~").join(name).join("sky"), &root, OsStr::new("")), on_path);
+            assert_eq!(on_path.as_deref().map(is_python), Some(is_foreign), "{name}");
+        }
+        assert_eq!(file_of(Path::new("sky"), &root, root.as_os_str()), None);
+        std::fs::remove_dir_all(root).expect("it can be removed");
+        foreign().debug_assert();
     }
 
     #[test]

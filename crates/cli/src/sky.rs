@@ -22,11 +22,13 @@ use crate::exit;
 /// Carries out the words behind `sky`, and returns the exit code.
 pub fn main(words: &[String]) -> u8 {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let call = match parse(&commands(), words) {
+    let parsed = parse(&commands(), words);
+    let completion = parsed.as_ref().ok().and_then(|_| verbs::refused::completion(words));
+    let call = match parsed {
         Ok(Parsed::Call(call)) => Some(call),
         _ => None,
     };
-    if let Some(line) = call.as_ref().and_then(verbs::refused::option) {
+    if let Some(line) = completion.or_else(|| call.as_ref().and_then(verbs::refused::option)) {
         return say("", &format!("{line}\n"), 1);
     }
     let named = catalogue_named(words);

@@ -152,6 +152,7 @@ pub enum LocalCommand {
     Clean(CleanArgs),
     /// Print the completion script of a shell: commands, flags, names of jobs and runtimes
     ///
+    /// It also completes `sky`, if that is a link to trainyard.
     /// `make install` and the .deb install it. To load it yourself: `source <(trainyard completions bash)` in ~/.bashrc,
     /// the same with zsh in ~/.zshrc, `trainyard completions fish | source` in ~/.config/fish/config.fish.
     #[command(display_order = 33)]

@@ -11,6 +11,8 @@ pub(super) mod refused;
 mod show;
 mod tables;
 
+pub(super) use jobs::managed_jobs;
+
 use super::clusters::{self, Found, Sky};
 use super::submit::Trouble;
 use super::words::as_typed;

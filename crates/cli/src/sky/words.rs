@@ -1,9 +1,9 @@
 //! Words of `sky` as the user types them: hints name `trainyard sky` unless the program was called as `sky`, and records of a command
 //! hold no values of variables.
 
+use crate::complete::is_sky;
 use regex::Regex;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::LazyLock;
 
 /// `sky` before the name of one of its commands, in a hint.
@@ -17,9 +17,7 @@ static HINT: LazyLock<Regex> = LazyLock::new(|| {
 
 /// A text of ours with its commands as they can be typed here.
 pub(super) fn as_typed(text: &str) -> String {
-    let is_link = std::env::args_os()
-        .next()
-        .is_some_and(|program| Path::new(&program).file_name().is_some_and(|name| name == "sky"));
+    let is_link = std::env::args_os().next().is_some_and(|program| is_sky(&program));
     if is_link { text.to_owned() } else { spelt_out(text) }
 }
 

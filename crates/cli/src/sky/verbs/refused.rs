@@ -17,6 +17,23 @@ const OPTIONS: [(&str, &[&str]); 8] = [
     ("sky show-gpus", &["verbose"]),
 ];
 
+/// Options of `sky` itself that change the files that a shell reads when it starts.
+const COMPLETION: [&str; 2] = ["--install-shell-completion", "--uninstall-shell-completion"];
+
+/// The line about one of them before the command.
+pub(in crate::sky) fn completion(words: &[String]) -> Option<String> {
+    let mut before = words.iter().take_while(|word| word.starts_with('-'));
+    let of = |word: &String| {
+        let option = word.split('=').next().unwrap_or_default();
+        COMPLETION.into_iter().find(|name| *name == option)
+    };
+    let option = before.find_map(of)?;
+    Some(format!(
+        "`sky {option}` is not there: `make install` and the .deb install the completion of `sky` together with that of \
+         `trainyard`; `trainyard completions bash` prints it."
+    ))
+}
+
 /// What else to do, by command and option.
 fn instead(path: &str, option: &str) -> &'static str {
     match option {
@@ -132,6 +149,15 @@ mod tests {
         ] {
             assert_eq!(option(&call(words)), None, "{words}");
         }
+    }
+
+    #[test]
+    fn the_completion_of_shells_is_installed_elsewhere() {
+        let of = |line: &str| completion(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for line in ["--install-shell-completion bash", "--uninstall-shell-completion=zsh status"] {
+            assert!(of(line).is_some_and(|told| told.contains("trainyard completions")), "{line}");
+        }
+        assert_eq!(of("exec dev --install-shell-completion"), None);
     }
 
     #[test]

@@ -129,6 +129,11 @@ pub(super) async fn running(sky: &Sky) -> Result<Vec<Job>, ClientError> {
     }
 }
 
+/// All managed jobs, for shells that complete their numbers.
+pub(in crate::sky) async fn managed_jobs(sky: &Sky) -> Result<Vec<ManagedJob>, ClientError> {
+    Ok(all(sky).await?.into_iter().map(|job| job.job).collect())
+}
+
 /// Objects that are read at once.
 const READS_MAX: usize = 16;
 
