@@ -1,6 +1,6 @@
 //! Output of the hooks of a cluster, from their pods.
 
-use crate::output::read_pod;
+use crate::output::{ended, read_pod};
 use crate::{Found, Show, Sky};
 use api::sky::{HookEvent, keys};
 use client::ClientError;
@@ -47,9 +47,9 @@ pub async fn print_hooks(
         for (pod, skip) in pods.iter().zip(&mut skips) {
             let text = facts::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.unwrap_or_default();
             // an unfinished line is shown later, with its rest
-            let text = if follow { text.get(..text.rfind('\n').unwrap_or(0)).unwrap_or_default() } else { &text };
+            let text = if follow { ended(&text) } else { &text };
             let before = all.len();
-            all.extend(text.lines().map(|line| format!("{}{line}", prefix(pod))));
+            all.extend(facts::lines(text).iter().map(|line| format!("{}{line}", prefix(pod))));
             *skip = all.len() - before;
         }
         let surplus = tail.map_or(0, |tail| all.len().saturating_sub(tail));

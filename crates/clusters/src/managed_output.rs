@@ -35,7 +35,15 @@ pub struct ManagedLine {
     pub attempt: u32,
     /// `setup`, `run`.
     pub stage: String,
-    pub text: String,
+    /// As it was written.
+    pub text: Vec<u8>,
+}
+
+impl ManagedLine {
+    /// As it is shown: bytes that are no UTF-8 are replaced, and a line that was redrawn is its last state.
+    pub fn shown(&self) -> String {
+        facts::settled(&self.text).0
+    }
 }
 
 impl ManagedOutput {
@@ -134,7 +142,7 @@ impl ManagedOutput {
                 std::fs::create_dir_all(now.parent().unwrap_or(into))?;
                 files.insert(now.clone(), begin_new(&now)?);
             }
-            files.get_mut(&now).map_or(Ok(()), |file| writeln!(file, "{text}"))
+            files.get_mut(&now).map_or(Ok(()), |file| file.write_all(&[&text, &b"\n"[..]].concat()))
         });
         match read.await {
             Ok(is_there) => Ok(is_there),
@@ -174,7 +182,7 @@ fn placed(line: &[u8]) -> Option<(String, ManagedLine)> {
     let mut words = place.split('.');
     let (task, attempt) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let stage = words.next().filter(|stage| matches!(*stage, "setup" | "run"))?.to_owned();
-    Some((place.to_owned(), ManagedLine { task, attempt, stage, text: facts::settled(text).0 }))
+    Some((place.to_owned(), ManagedLine { task, attempt, stage, text: text.to_owned() }))
 }
 
 #[cfg(test)]
@@ -186,9 +194,12 @@ mod tests {
         let (place, line) = placed(b"0.2.run.77 (head, rank=0, pid=1)  a \xff").unwrap();
         assert_eq!(place, "0.2.run.77");
         assert_eq!((line.task, line.attempt, line.stage.as_str()), (0, 2, "run"));
-        assert_eq!(line.text, "(head, rank=0, pid=1)  a \u{fffd}");
-        assert_eq!(placed(b"0.1.setup.7 ").unwrap().1.text, "");
-        assert_eq!(placed(b"0.1.run.7 10%\r20%\r").unwrap().1.text, "20%");
+        assert_eq!(
+            (&line.text[..], &*line.shown()),
+            (&b"(head, rank=0, pid=1)  a \xff"[..], "(head, rank=0, pid=1)  a \u{fffd}")
+        );
+        assert_eq!(placed(b"0.1.setup.7 ").unwrap().1.text, b"");
+        assert_eq!(placed(b"0.1.run.7 10%\r20%\r").unwrap().1.shown(), "20%");
         for wrong in [&b"0.1.run.7"[..], b"x y", b"0.1.../run.7 z"] {
             assert_eq!(placed(wrong), None);
         }

@@ -157,15 +157,19 @@ async fn last_lines(
         }
         let written = facts::whole(&sky.pods(), &pod.name_any(), &LogParams::default()).await.unwrap_or_default();
         // an unfinished line is shown later, with its rest
-        let whole = written.rfind('\n').map_or("", |end| written.get(..end).unwrap_or_default());
-        let lines = whole.lines().map(str::to_owned);
         let before = all.len();
-        all.extend(lines);
+        all.extend(facts::lines(ended(&written)));
         told.insert(pod.uid().unwrap_or_default(), all.len() - before);
     }
     let skip = all.len().saturating_sub(tail);
     all.iter().skip(skip).for_each(|line| (show.line)(line));
     Ok(told)
+}
+
+/// The lines of a text that have ended.
+pub(crate) fn ended(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    text.get(..end).unwrap_or_default()
 }
 
 /// Reads a pod's log to its end. It reads on after a restart of the control plane, which ends the stream as if all were read.
@@ -249,7 +253,7 @@ pub async fn print(
     show: Show<'_>,
 ) -> Result<(), ClientError> {
     let written = written(sky, found, job, worker, show).await?;
-    let all: Vec<&str> = written.iter().flat_map(|(_, text)| text.lines()).collect();
+    let all: Vec<String> = written.iter().flat_map(|(_, text)| facts::lines(text)).collect();
     let skip = tail.map_or(0, |tail| all.len().saturating_sub(tail));
     all.iter().skip(skip).for_each(|line| (show.line)(line));
     Ok(())
@@ -293,8 +297,8 @@ fn own_name(text: &str) -> Option<&str> {
 }
 
 /// Replaces a file. A link is replaced too, not followed.
-fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
-    begin_new(path)?.write_all(text.as_bytes())
+fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    begin_new(path)?.write_all(text)
 }
 
 /// An empty file in place of another, or of a link.
@@ -313,7 +317,7 @@ async fn written(
     job: &Job,
     worker: Option<u32>,
     show: Show<'_>,
-) -> Result<Vec<(String, String)>, ClientError> {
+) -> Result<Vec<(String, Vec<u8>)>, ClientError> {
     let mut all = Vec::new();
     let pods = sky.untyped_pods().list(&ListParams::default().labels(&pods_of(job))).await?;
     for stage in stages(job) {
@@ -355,14 +359,13 @@ fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// The output of a rank as its machine keeps it, which lacks the prefix: it is the task's own.
-async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str, show: Show<'_>) -> Option<String> {
+async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str, show: Show<'_>) -> Option<Vec<u8>> {
     let node = job.machines.get(rank as usize)?;
     let node = found.cluster.status.nodes.iter().find(|one| one.node == *node)?;
     // the annotation may name any file of the machine
     own_name(&job.run_timestamp)?;
     if here::is_here(&found.cluster, node) {
-        let text = read_regular(&Path::new(&node.home).join(file)).ok()?;
-        return Some(String::from_utf8_lossy(&text).into_owned());
+        return read_regular(&Path::new(&node.home).join(file)).ok();
     }
     let shown = found.shown();
     let read = match found.cluster.status.phase {
@@ -374,7 +377,7 @@ async fn on_disk(sky: &Sky, found: &Found, job: &Job, rank: u32, file: &str, sho
                 uid: object::uid(&found.object).to_owned(),
             };
             let read = there::read_file(&cluster, node, file).await;
-            let is_cut = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() as u64 >= there::LOG_MAX);
+            let is_cut = |text: &Option<Vec<u8>>| text.as_ref().is_some_and(|text| text.len() as u64 >= there::LOG_MAX);
             read.inspect(|text| {
                 if is_cut(text) {
                     (show.note)(&format!("{file}: only its first {} MiB are read", there::LOG_MAX >> 20));
@@ -479,8 +482,8 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("mine"), "mine").unwrap();
         std::os::unix::fs::symlink(at("mine"), at("run.log")).unwrap();
-        write_new(&at("run.log"), "output").unwrap();
-        write_new(&at("run.log"), "output").unwrap();
+        write_new(&at("run.log"), b"output").unwrap();
+        write_new(&at("run.log"), b"output").unwrap();
         assert_eq!(read_regular(&at("run.log")).unwrap(), b"output");
         assert_eq!(std::fs::read(at("mine")).unwrap(), b"mine");
         std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::LogParams;
 use std::io;
 
-/// Bytes of a line at most; a longer one comes in parts.
+/// Bytes of a line at most; a longer one comes in parts, none of which ends within a character.
 const LINE_MAX: usize = 1024 * 1024;
 
 /// What a stream brings.
@@ -55,8 +55,15 @@ impl<R: AsyncBufRead + Unpin> Pieces<R> {
             let take = end.unwrap_or(bytes.len()).min(room);
             self.line.extend_from_slice(&bytes[..take]);
             let is_end = end == Some(take);
+            let is_too_long = !is_end && take < bytes.len();
             self.stream.consume_unpin(take + usize::from(is_end));
-            if is_end || self.line.len() >= LINE_MAX {
+            if is_too_long {
+                let rest = self.line.split_off(whole_characters(&self.line));
+                let piece = self.end();
+                self.line = rest;
+                return Ok(Some(piece));
+            }
+            if is_end {
                 return Ok(Some(self.end()));
             }
         }
@@ -68,6 +75,28 @@ impl<R: AsyncBufRead + Unpin> Pieces<R> {
         let (text, was_redrawn) = settled(&line);
         Piece::Line { text, was_redrawn }
     }
+}
+
+/// How many bytes are left without a character at their end that is not complete.
+fn whole_characters(bytes: &[u8]) -> usize {
+    let last = bytes.len().saturating_sub(3);
+    let begun = bytes.iter().enumerate().skip(last).rfind(|(_, byte)| **byte & 0xc0 == 0xc0);
+    match begun {
+        Some((at, byte)) if at + byte.leading_ones() as usize > bytes.len() => at,
+        _ => bytes.len(),
+    }
+}
+
+/// The lines of what was read as a whole, as [`Pieces`] reads them from a stream.
+pub fn lines(bytes: &[u8]) -> Vec<String> {
+    let (mut pieces, mut all) = (Pieces::new(bytes), Vec::new());
+    // bytes that are there need no waiting
+    while let Some(Ok(Some(piece))) = pieces.next().now_or_never() {
+        if let Piece::Line { text, .. } = piece {
+            all.push(text);
+        }
+    }
+    all
 }
 
 /// The text of a whole line, and whether it was redrawn: then it is its last state.
@@ -97,14 +126,14 @@ fn is_time(word: &str) -> bool {
     word.len() > 19 && word.ends_with('Z') && word.as_bytes().get(10) == Some(&b'T')
 }
 
-/// All that the log of a pod's container has. Bytes that are no UTF-8 become replacement characters.
+/// All that the log of a pod's container has.
 ///
 /// Errors: the log cannot be opened, or breaks off.
-pub async fn whole(api: &Api<Pod>, pod: &str, parameters: &LogParams) -> kube::Result<String> {
+pub async fn whole(api: &Api<Pod>, pod: &str, parameters: &LogParams) -> kube::Result<Vec<u8>> {
     let mut stream = std::pin::pin!(api.log_stream(pod, parameters).await?);
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -125,7 +154,7 @@ mod tests {
         out
     }
 
-    fn lines(chunks: Vec<Vec<u8>>) -> Vec<String> {
+    fn split(chunks: Vec<Vec<u8>>) -> Vec<String> {
         let text = |piece| match piece {
             Piece::Line { text, .. } => Some(text),
             Piece::State(_) => None,
@@ -136,7 +165,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_end_nothing() {
         assert_eq!(
-            lines(vec![b"caf\xe9 \xff\n".to_vec(), b"after\n\nlast".to_vec()]),
+            split(vec![b"caf\xe9 \xff\n".to_vec(), b"after\n\nlast".to_vec()]),
             ["caf\u{fffd} \u{fffd}", "after", "", "last"]
         );
     }
@@ -145,9 +174,30 @@ mod tests {
     fn a_redrawn_line_is_its_last_state() {
         let redrawn = |text: &str| Piece::Line { text: text.to_owned(), was_redrawn: true };
         assert_eq!(read(vec![b"\r 0%\r 50%\r100%\n".to_vec()]), [redrawn("100%")]);
-        assert_eq!(lines(vec![b"plain\r\n".to_vec()]), ["plain"]);
+        assert_eq!(split(vec![b"plain\r\n".to_vec()]), ["plain"]);
         let stamp = "2026-01-01T00:00:00.000000000Z";
-        assert_eq!(lines(vec![format!("{stamp} \r 1%\r 2%\r\n").into_bytes()]), [format!("{stamp}  2%")]);
+        assert_eq!(split(vec![format!("{stamp} \r 1%\r 2%\r\n").into_bytes()]), [format!("{stamp}  2%")]);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        for (long, parts) in [
+            ("é".repeat(LINE_MAX / 2), 1),
+            (format!("x{}", "é".repeat(LINE_MAX)), 3),
+            (format!("xy{}", "\u{1f600}".repeat(LINE_MAX / 4)), 2),
+        ] {
+            let bytes = format!("{long}\nnext").into_bytes();
+            let read = lines(&bytes);
+            assert_eq!((read.len(), read[..parts].concat() == long), (parts + 1, true));
+            let at = LINE_MAX.min(bytes.len());
+            assert!(split(vec![bytes[..at].to_vec(), bytes[at..].to_vec()]) == read, "a split at the limit");
+        }
+        // what is no character stays as it is
+        assert_eq!(lines(&vec![0xff; LINE_MAX + 1]).len(), 2);
+        assert_eq!(
+            [&b"a\xc3"[..], b"\xf0\x9f\x98", b"\xc3\xa9", b"\x80\x80\x80", b""].map(whole_characters),
+            [1, 0, 2, 3, 0]
+        );
     }
 
     proptest! {
@@ -155,8 +205,8 @@ mod tests {
         #[test]
         fn splits_change_nothing(bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\n'), Just(b'\r'), Just(0xc3)], 0..200), at in 0..200_usize) {
             let at = at.min(bytes.len());
-            let whole = lines(vec![bytes.clone()]);
-            prop_assert_eq!(&whole, &lines(vec![bytes[..at].to_vec(), bytes[at..].to_vec()]));
+            let whole = lines(&bytes);
+            prop_assert_eq!(&whole, &split(vec![bytes[..at].to_vec(), bytes[at..].to_vec()]));
             prop_assert_eq!(whole.len(), bytes.split_inclusive(|byte| *byte == b'\n').count());
         }
     }

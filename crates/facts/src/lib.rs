@@ -20,7 +20,7 @@ mod subject;
 pub mod usage;
 mod waiting;
 
-pub use bytes::{Piece, Pieces, settled, whole};
+pub use bytes::{Piece, Pieces, lines, settled, whole};
 pub use machine::{Machine, ThisMachine};
 pub use subject::{Named, Subject};
 pub use waiting::{Reasons, why};
@@ -282,7 +282,11 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
             ..LogParams::default()
         };
         let text = whole(&api, object::meta(&run.pod, "name"), &parameters).await.ok()?;
-        text.lines().map(history::stamped).map(|(time, line)| (time.to_owned(), line.to_owned())).collect()
+        String::from_utf8_lossy(&text)
+            .lines()
+            .map(history::stamped)
+            .map(|(time, line)| (time.to_owned(), line.to_owned()))
+            .collect()
     };
     let source = Source::of(&run.pod, run.attempt);
     let mut pieces = marks::Pieces::default();

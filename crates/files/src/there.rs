@@ -165,7 +165,7 @@ async fn start(cluster: &Cluster, node: &ClusterNode) -> Result<String, String> 
 ///
 /// # Errors
 /// What the machine says.
-pub async fn read_file(cluster: &Cluster, node: &ClusterNode, file: &str) -> Result<Option<String>, String> {
+pub async fn read_file(cluster: &Cluster, node: &ClusterNode, file: &str) -> Result<Option<Vec<u8>>, String> {
     let pod = start(cluster, node).await?;
     let read = async {
         let words = ["/bin/bash", "-c", READS, "sky", file].map(str::to_owned);
@@ -185,14 +185,14 @@ pub async fn read_file(cluster: &Cluster, node: &ClusterNode, file: &str) -> Res
             }
         }
         if text.len() as u64 >= LOG_MAX {
-            return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
+            return Ok(Some(text));
         }
         let status = match status {
             Some(status) => tokio::time::timeout(SILENCE_MAX, status).await.ok().flatten(),
             None => None,
         };
         let is_there = status.is_some_and(|status| status.status.as_deref() == Some("Success"));
-        Ok(is_there.then(|| String::from_utf8_lossy(&text).into_owned()))
+        Ok(is_there.then_some(text))
     };
     let done = read.await;
     let _ = cluster.untyped_pods().delete(&pod, &DeleteParams::default().grace_period(0)).await;

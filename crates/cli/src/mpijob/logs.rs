@@ -188,7 +188,7 @@ impl Kept {
             let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
             let container = Some(self.container.clone());
             let parameters = LogParams { container, tail_lines: args.tail, ..LogParams::default() };
-            for line in whole(&api, object::meta(&self.pod, "name"), &parameters).await?.lines() {
+            for line in facts::lines(&whole(&api, object::meta(&self.pod, "name"), &parameters).await?) {
                 put(&format!("{prefix}{line}"));
             }
         }

@@ -51,7 +51,7 @@ pub(in super::super) async fn logs(call: &Call) -> Done {
     let output = output(call, kind, name, *number);
     tell_waits(&fleet, kind, *number);
     let read = output.read(&sky, SHOW, |line| {
-        clusters::say(&line.text);
+        clusters::say(&line.shown());
         Ok(())
     });
     let shown = tokio::select! {

@@ -105,7 +105,7 @@ async fn read_all(sky: &Sky, output: &ManagedOutput, names: &[String]) -> Result
     let each = names.iter().zip(0..).map(|(name, task)| async move {
         let output = ManagedOutput { task: Some(task), ..output.clone() };
         let print = |line: ManagedLine| {
-            clusters::say(&format!("[{name}] {}", line.text));
+            clusters::say(&format!("[{name}] {}", line.shown()));
             Ok(())
         };
         output.read(sky, SHOW, print).await
@@ -119,7 +119,7 @@ async fn read_all(sky: &Sky, output: &ManagedOutput, names: &[String]) -> Result
 async fn show(sky: &Sky, job: &ManagedJob, output: &ManagedOutput, names: &[String]) -> Done {
     let id = job.spec.id;
     let print = |line: ManagedLine| {
-        clusters::say(&line.text);
+        clusters::say(&line.shown());
         Ok(())
     };
     let shown = async {
