@@ -50,7 +50,6 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, Clien
         progress: args.follow && !matches!(args.output.output, Format::Json),
     };
     let past = history::of(cluster, history::Job::Train(&args.job)).await?;
-    let is_kept = past.is_some();
     let (runs, pods) = match past {
         Some(past) => (Runs::of_past(&past), past.pods.into_iter().filter(|pod| pod.live).map(|pod| pod.pod).collect()),
         None => {
@@ -70,7 +69,7 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, Clien
     let mut printer = Printer::new(&show);
     let mut failed = None;
     for run in chosen {
-        match printer.print(cluster, &args.job, run, is_kept).await {
+        match printer.print(cluster, &args.job, run).await {
             Ok(()) => {}
             // Its job ended meanwhile and took it along.
             Err(Unread::Api(status)) if is_gone(&status, &run.source.pod) => {}
@@ -124,8 +123,8 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints the lines of one run.
-    async fn print(&mut self, cluster: &Cluster, job: &str, run: &Run, is_kept: bool) -> Result<(), Unread> {
-        let mut read = facts::Pieces::new(open(cluster, job, run, self.show, is_kept).await?);
+    async fn print(&mut self, cluster: &Cluster, job: &str, run: &Run) -> Result<(), Unread> {
+        let mut read = facts::Pieces::new(open(cluster, job, run, self.show).await?);
         let (mut pieces, mut fold) = (Pieces::default(), Fold::default());
         let mut last: VecDeque<String> = VecDeque::new();
         let mut is_first = true;
@@ -138,7 +137,7 @@ impl<'a> Printer<'a> {
             let Piece::Line { text: raw, was_redrawn } = piece else { continue };
             let (time, text) = history::stamped(&raw);
             if std::mem::take(&mut is_first) {
-                self.say_what_is_missing(run, time, is_kept);
+                self.say_what_is_missing(run, time);
             }
             let text = run.source.whole(&mut pieces, text);
             let drawn = if was_redrawn { Drawn::Again } else { Drawn::Once };
@@ -191,12 +190,12 @@ impl<'a> Printer<'a> {
     }
 
     /// A log that does not begin where the run did.
-    fn say_what_is_missing(&self, run: &Run, first: &str, is_kept: bool) {
+    fn say_what_is_missing(&self, run: &Run, first: &str) {
         if self.show.tail.is_some() || self.show.since.is_some() {
             return;
         }
         let pod = &run.source.pod;
-        if is_kept {
+        if run.kept {
             if run.cut {
                 eprintln!("the beginning of the log of pod {pod} is gone: only the newest part of a long log is kept");
             }
@@ -217,18 +216,17 @@ fn line(run: &Run, time: &str, text: String) -> Line {
     Line { source: Arc::clone(&run.source), time: time.to_owned(), text, folded: 0, drawn: Drawn::Once }
 }
 
-/// The lines of a run with their times: from what is kept, or from the pod.
+/// The lines of a run with their times: from the server's history, or from the pod.
 async fn open(
     cluster: &Cluster,
     job: &str,
     run: &Run,
     show: &Show,
-    is_kept: bool,
 ) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, Unread> {
     // what is left out of the lines afterwards must not be counted before
     let tail = show.tail.filter(|_| show.grep.is_none() && show.rank.is_none());
     let tail = tail.map(|tail| if show.folds() { tail.saturating_add(NOISE_MAX) } else { tail });
-    if is_kept {
+    if run.kept {
         let window = Window { tail, since: show.since };
         let attempt = u32::try_from(run.restarts).unwrap_or(0);
         let run = RunOf { pod: &run.pod, container: &run.container, attempt };

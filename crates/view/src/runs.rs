@@ -27,6 +27,8 @@ pub struct Run {
     pub live: bool,
     /// The node that its pod is on.
     pub on: String,
+    /// The server's history has its log; otherwise only the pod's node does.
+    pub kept: bool,
 }
 
 /// Which of them to show.
@@ -53,10 +55,20 @@ impl Runs {
     pub fn of_past(past: &JobHistory) -> Self {
         let mut runs = Self::default();
         for pod in &past.pods {
+            // the node of a pod without runs may be another machine
+            if pod.live && pod.containers.is_empty() {
+                runs.add_live(&pod.pod);
+            }
             for container in &pod.containers {
                 for run in &container.attempts {
                     let started = run.started_at.map(|at| format!("{at:.9}")).unwrap_or_default();
-                    runs.add(&pod.pod, &container.name, run.attempt.into(), started, run.log_cut, pod.live);
+                    let run = Run {
+                        cut: run.log_cut,
+                        live: pod.live,
+                        kept: true,
+                        ..run_of(&pod.pod, &container.name, run.attempt.into(), started)
+                    };
+                    runs.add(run);
                 }
             }
         }
@@ -67,46 +79,39 @@ impl Runs {
     /// The runs whose logs a cluster still has: the last one of each container, and the one before.
     pub fn of_pods(pods: &[Value]) -> Self {
         let mut runs = Self::default();
-        for pod in pods {
-            for status in statuses(pod) {
-                let name = object::text(status, "name");
-                let restarts = status["restartCount"].as_i64().unwrap_or(0);
-                // the time may be left out (core/v1, ContainerStateRunning)
-                let started = |state: &str, kind: &str| {
-                    let state = status[state].get(kind).filter(|state| state.is_object())?;
-                    Some(object::text(state, "startedAt").to_owned())
-                };
-                let last = started("lastState", "terminated");
-                let is_waiting = status["state"].get("waiting").is_some();
-                let now = started("state", "running").or_else(|| started("state", "terminated"));
-                match (now, last) {
-                    (Some(now), last) => {
-                        if let Some(last) = last.filter(|_| restarts > 0) {
-                            runs.add(pod, name, restarts - 1, last, false, true);
-                        }
-                        runs.add(pod, name, restarts, now, false, true);
-                    }
-                    (None, Some(last)) if is_waiting => runs.add(pod, name, restarts, last, false, true),
-                    (None, _) => {}
-                }
-            }
-        }
+        pods.iter().for_each(|pod| runs.add_live(pod));
         runs.number();
         runs
     }
 
-    fn add(&mut self, pod: &Value, container: &str, restarts: i64, started: String, cut: bool, live: bool) {
-        let run = Run {
-            source: Arc::new(Source::of(pod, restarts + 1)),
-            pod: object::uid(pod).to_owned(),
-            container: container.to_owned(),
-            restarts,
-            started,
-            cut,
-            live,
-            on: object::text(&pod["spec"], "nodeName").to_owned(),
-        };
-        self.0.entry((run.source.step.clone(), container.to_owned())).or_default().push(run);
+    /// Adds the runs of which a pod's node has the logs.
+    fn add_live(&mut self, pod: &Value) {
+        for status in statuses(pod) {
+            let name = object::text(status, "name");
+            let restarts = status["restartCount"].as_i64().unwrap_or(0);
+            // the time may be left out (core/v1, ContainerStateRunning)
+            let started = |state: &str, kind: &str| {
+                let state = status[state].get(kind).filter(|state| state.is_object())?;
+                Some(object::text(state, "startedAt").to_owned())
+            };
+            let last = started("lastState", "terminated");
+            let is_waiting = status["state"].get("waiting").is_some();
+            let now = started("state", "running").or_else(|| started("state", "terminated"));
+            match (now, last) {
+                (Some(now), last) => {
+                    if let Some(last) = last.filter(|_| restarts > 0) {
+                        self.add(run_of(pod, name, restarts - 1, last));
+                    }
+                    self.add(run_of(pod, name, restarts, now));
+                }
+                (None, Some(last)) if is_waiting => self.add(run_of(pod, name, restarts, last)),
+                (None, _) => {}
+            }
+        }
+    }
+
+    fn add(&mut self, run: Run) {
+        self.0.entry((run.source.step.clone(), run.container.clone())).or_default().push(run);
     }
 
     /// Counts the runs of each step. A container that was restarted before anybody looked has had as many runs.
@@ -129,11 +134,7 @@ impl Runs {
         }
         let attempt = next(runs.last().map_or(0, |run| run.source.attempt), restarts);
         let source = Arc::new(Source::of(pod, attempt));
-        let (uid, on) = (object::uid(pod).to_owned(), object::text(&pod["spec"], "nodeName").to_owned());
-        let (started, container) = (String::new(), container.to_owned());
-        let run =
-            Run { source: Arc::clone(&source), pod: uid, container, restarts, started, cut: false, live: true, on };
-        runs.push(run);
+        runs.push(Run { source: Arc::clone(&source), ..run_of(pod, container, restarts, String::new()) });
         source
     }
 
@@ -186,6 +187,21 @@ impl Runs {
             (source.attempt * i64::from(which == Which::All), source.node.is_some(), source.node, source.step.clone())
         });
         Ok(chosen)
+    }
+}
+
+/// A run of a pod that is there.
+fn run_of(pod: &Value, container: &str, restarts: i64, started: String) -> Run {
+    Run {
+        source: Arc::new(Source::of(pod, restarts + 1)),
+        pod: object::uid(pod).to_owned(),
+        container: container.to_owned(),
+        restarts,
+        started,
+        cut: false,
+        live: true,
+        on: object::text(&pod["spec"], "nodeName").to_owned(),
+        kept: false,
     }
 }
 
@@ -261,6 +277,17 @@ mod tests {
         assert_eq!(choose(Which::Nth(4)), "TrainJob \"j\" has no log of an attempt 4: its attempts are 1 to 3");
         let second = |which| told(runs.choose("j", which, |source| source.node == Some(1)));
         assert_eq!(second(Which::Previous), "TrainJob \"j\" has no attempt before its last: it ran once");
+    }
+
+    #[test]
+    fn the_runs_of_a_pod_on_another_machine_are_in_its_status() {
+        let running = json!({"name": "node", "restartCount": 0, "state": {"running": {"startedAt": "5"}}});
+        let elsewhere = PastPod { containers: Vec::new(), ..past(pod("far", "1", running), true, &[]) };
+        let pods = vec![past(pod("near", "0", json!({})), true, &[10]), elsewhere];
+        let runs = Runs::of_past(&JobHistory { pods, ..JobHistory::default() });
+        assert_eq!(told(runs.choose("j", Which::Last, |_| true)), "near/0=1 far/0=1");
+        let kept: Vec<bool> = runs.choose("j", Which::Last, |_| true).unwrap().iter().map(|run| run.kept).collect();
+        assert_eq!(kept, [true, false]);
     }
 
     #[test]
