@@ -398,6 +398,15 @@ fn of_pod(facts: &Facts, pod: &PodFacts) -> Option<Case> {
     vars.insert("pod", name.to_owned());
     vars.insert("node", node.to_owned());
     vars.insert("message", message.trim().to_owned());
+    if reason == Reason::NodeLost {
+        // since when it counts as lost, or when its pods were given up
+        let given_up = disrupted.map_or("", |condition| object::text(condition, "lastTransitionTime"));
+        let silent = facts.nodes.iter().find(|held| object::meta(held, "name") == node).and_then(ready);
+        let silent = silent.filter(|ready| ready["status"] != "True");
+        let since = silent.map_or("", |ready| object::text(ready, "lastTransitionTime"));
+        let known = [("given_up", given_up), ("since", since)].into_iter().find(|(_, time)| !time.is_empty());
+        vars.extend(known.map(|(name, time)| (name, time.to_owned())));
+    }
     let resource = object::text(status, "reason").strip_prefix("OutOf").map(str::to_owned).or_else(|| {
         let held = captures("unavailable for {resource}. ", message)?;
         held.into_iter().next().map(|(_, resource)| resource)
@@ -424,6 +433,11 @@ fn is_unknown(pod: &Value) -> bool {
 
 fn is_over(pod: &Value) -> bool {
     matches!(object::text(&pod["status"], "phase"), "Succeeded" | "Failed")
+}
+
+/// What a node says, or is said of it, about being ready.
+fn ready(node: &Value) -> Option<&Value> {
+    node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
 }
 
 fn node_is_lost(facts: &Facts, name: &str) -> bool {

@@ -170,7 +170,7 @@ async fn follow_until(
             },
             () = reasons.due() => {
                 if let Some(job) = &state
-                    && let Some(note) = reasons.look(cluster, job, &ThisMachine).await
+                    && let Some(note) = reasons.look(cluster, job, readers.live(), &ThisMachine).await
                 {
                     audience.note(&note);
                 }
@@ -295,6 +295,12 @@ impl<'a> Readers<'a> {
 
     fn pods(&self) -> impl Iterator<Item = &Value> {
         self.pods.values()
+    }
+
+    /// Those whose objects are not gone.
+    fn live(&self) -> Vec<Value> {
+        let live = self.pods.iter().filter(|(uid, _)| !self.deleted.contains(*uid));
+        live.map(|(_, pod)| pod.clone()).collect()
     }
 
     /// A pod as it is now.

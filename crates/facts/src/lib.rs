@@ -38,6 +38,7 @@ use kube::Api;
 use kube::api::{ListParams, LogParams};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use view::NoSuch;
 use view::bars::{is_bar, last_state};
 use view::lines::Source;
@@ -51,6 +52,8 @@ const TAIL: i64 = 200;
 const LOGS_MAX: usize = 32;
 /// Logs that are read at the same time.
 const AT_ONCE: usize = 8;
+/// How long a node may take to send a log: without its log a job is still judged.
+const READ_MAX: Duration = Duration::from_secs(5);
 
 /// A run of a container whose log is of interest.
 struct Wanted {
@@ -218,14 +221,25 @@ fn add(facts: &mut Facts, past: &Past) {
 /// The ends of the logs of containers that failed, and of those at work.
 async fn logs(cluster: &Cluster, job: history::Job<'_>, facts: &Facts, past: Option<&Past>) -> Vec<LogTail> {
     let mut wanted: Vec<Wanted> = facts.pods.iter().flat_map(|pod| runs(pod, past)).collect();
-    // a pod that is gone has its log in the history or nowhere
-    wanted.retain(|run| run.live || run.kept);
+    // a pod that is gone has its log in the history or nowhere, and a node that is silent sends none
+    wanted.retain(|run| run.kept || (run.live && answers(facts, &run.pod)));
     wanted.sort_by_key(|run| (!run.failed, !run.live));
     wanted.truncate(LOGS_MAX);
-    let reads = futures::stream::iter(wanted).map(|run| async move { read(cluster, job, &run).await });
+    let reads = futures::stream::iter(wanted).map(|run| async move {
+        let read = tokio::time::timeout(READ_MAX, read(cluster, job, &run)).await;
+        read.ok().flatten()
+    });
     let mut logs: Vec<LogTail> = reads.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
     logs.sort_by(|a, b| (&a.pod, &a.container, a.attempt).cmp(&(&b.pod, &b.container, b.attempt)));
     logs
+}
+
+/// Whether the node of a pod is heard of, as far as nodes may be read.
+fn answers(facts: &Facts, pod: &Value) -> bool {
+    let name = object::text(&pod["spec"], "nodeName");
+    let node = facts.nodes.iter().find(|node| object::meta(node, "name") == name);
+    let mut conditions = node.and_then(|node| node["status"]["conditions"].as_array()).into_iter().flatten();
+    !conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "Unknown")
 }
 
 /// The runs of a pod's containers whose logs are read: the last one that failed, and the one that goes on.

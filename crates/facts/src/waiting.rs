@@ -1,9 +1,14 @@
-//! What a user who follows a job reads while it waits: the sentence of `explain`, as soon as it is known and whenever it changes.
+//! What a user who follows a job reads while it waits, and when a node is lost on which it runs: the sentence of `explain`, as soon as it
+//! is known and whenever it changes.
 
-use crate::Machine;
-use client::Cluster;
-use diagnose::{Diagnosis, Reason, diagnose};
+use crate::{Machine, home, nodes};
+use api::object;
+use client::{Cluster, Kind, value};
+use diagnose::{Diagnosis, Facts, PodFacts, Reason, diagnose};
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 use view::state::Phase;
@@ -15,9 +20,14 @@ const AGAIN: Duration = Duration::from_secs(2);
 const AGAIN_MAX: Duration = Duration::from_secs(16);
 /// A look that takes longer than this says nothing.
 const LOOK_MAX: Duration = Duration::from_secs(5);
+/// Between two looks at the nodes of a running job.
+const NODES_AGAIN: Duration = Duration::from_secs(10);
+/// Nodes that are read one by one; of more, all of the cluster are listed.
+const NODES_MAX: usize = 16;
 
-/// When to look at a waiting job, and what was found last.
+/// When to look at a job, and what was found last.
 pub struct Reasons {
+    phase: Option<Phase>,
     next: Option<Instant>,
     pause: Duration,
     said: String,
@@ -25,24 +35,27 @@ pub struct Reasons {
 
 impl Default for Reasons {
     fn default() -> Self {
-        Self { next: None, pause: AGAIN, said: String::new() }
+        Self { phase: None, next: None, pause: AGAIN, said: String::new() }
     }
 }
 
 impl Reasons {
-    /// Takes in the job as it is now: one that does not wait is not looked at.
+    /// Takes in the job as it is now: one that neither waits nor runs is not looked at.
     pub fn see(&mut self, job: &Value) {
-        match Phase::of(job) {
-            Phase::Pending if self.next.is_none() => {
-                self.pause = AGAIN;
-                self.next = Some(api::time::after(Instant::now(), FIRST));
-            }
-            Phase::Pending => {}
-            _ => self.next = None,
+        let phase = Phase::of(job);
+        if self.phase.replace(phase) == Some(phase) {
+            return;
         }
+        self.pause = AGAIN;
+        let wait = match phase {
+            Phase::Pending => Some(FIRST),
+            Phase::Running => Some(NODES_AGAIN),
+            Phase::Suspended | Phase::Complete | Phase::Failed => None,
+        };
+        self.next = wait.map(|wait| api::time::after(Instant::now(), wait));
     }
 
-    /// Returns when the next look is due; never, while the job does not wait.
+    /// Returns when the next look is due; never, while the job neither waits nor runs.
     pub async fn due(&self) {
         match self.next {
             Some(at) => tokio::time::sleep_until(at).await,
@@ -50,11 +63,27 @@ impl Reasons {
         }
     }
 
-    /// Looks at the job; the sentence, where it is news.
-    pub async fn look(&mut self, cluster: &Cluster, job: &Value, machine: &impl Machine) -> Option<String> {
-        let told = looked(cluster, job, machine).await.filter(|found| !is_printed_elsewhere(found)).as_ref().map(told);
+    /// Looks at the job with these pods; the sentence, where it is news.
+    pub async fn look(
+        &mut self,
+        cluster: &Cluster,
+        job: &Value,
+        pods: Vec<Value>,
+        machine: &impl Machine,
+    ) -> Option<String> {
+        let told = match self.phase {
+            Some(Phase::Running) => lost(cluster, job, pods).await,
+            _ => {
+                let found = looked(cluster, job, machine).await.filter(|found| !is_printed_elsewhere(found));
+                found.as_ref().map(waits)
+            }
+        };
         let news = told.filter(|text| *text != self.said);
-        self.pause = if news.is_some() { AGAIN } else { self.pause.saturating_mul(2).min(AGAIN_MAX) };
+        self.pause = match self.phase {
+            Some(Phase::Running) => NODES_AGAIN,
+            _ if news.is_some() => AGAIN,
+            _ => self.pause.saturating_mul(2).min(AGAIN_MAX),
+        };
         self.next = Some(api::time::after(Instant::now(), self.pause));
         if let Some(text) = &news {
             self.said.clone_from(text);
@@ -63,12 +92,40 @@ impl Reasons {
     }
 }
 
-/// Why a job waits, for a reader who looks once; `None` for a job that does not wait, and where nothing is known.
+/// Why a job waits, or that it runs on a node that is lost, for a reader who looks once; `None` for other jobs, and where nothing is known.
 pub async fn why(cluster: &Cluster, job: &Value, machine: &impl Machine) -> Option<String> {
-    if Phase::of(job) != Phase::Pending {
-        return None;
+    match Phase::of(job) {
+        Phase::Pending => looked(cluster, job, machine).await.as_ref().map(waits),
+        Phase::Running => {
+            let pods = cluster.pods(object::meta(job, "name")).await.ok()?;
+            lost(cluster, job, pods).await
+        }
+        Phase::Suspended | Phase::Complete | Phase::Failed => None,
     }
-    looked(cluster, job, machine).await.as_ref().map(told)
+}
+
+/// That a node is lost on which one of these pods runs, and since when; `None` if none is, or nodes may not be read. Only nodes are asked
+/// for: a job that runs is looked at often.
+async fn lost(cluster: &Cluster, job: &Value, pods: Vec<Value>) -> Option<String> {
+    let pods: Vec<PodFacts> = pods
+        .into_iter()
+        .filter(|pod| !object::has_ended(pod))
+        .map(|pod| PodFacts { pod, live: true, attempt: 1 })
+        .collect();
+    let of = |pod: &PodFacts| object::text(&pod.pod["spec"], "nodeName").to_owned();
+    let names: BTreeSet<String> = pods.iter().map(of).filter(|name| !name.is_empty()).collect();
+    let read = async {
+        if names.len() > NODES_MAX {
+            return Ok(nodes(cluster).await);
+        }
+        let api = &cluster.api_all(Kind::Node);
+        let each = stream::iter(names).map(|name| async move { api.get_opt(&name).await });
+        let found: Vec<Option<_>> = each.buffer_unordered(NODES_MAX).try_collect().await?;
+        Ok::<_, kube::Error>(found.iter().flatten().map(value).collect())
+    };
+    let nodes = tokio::time::timeout(LOOK_MAX, read).await.ok()?.ok()?;
+    let facts = Facts { job: job.clone(), nodes, pods, now: Timestamp::now(), home: home(cluster), ..Facts::default() };
+    Some(diagnose(&facts)).filter(|found| found.reason == Reason::NodeLost).as_ref().map(told)
 }
 
 /// The diagnosis of a job, if it is a reason to wait and can be read in time.
@@ -81,7 +138,11 @@ async fn looked(cluster: &Cluster, job: &Value, machine: &impl Machine) -> Optio
 }
 
 fn told(diagnosis: &Diagnosis) -> String {
-    format!("waiting: {} ({}, {})", diagnosis.why, diagnosis.reason.as_str(), diagnosis.reason.code())
+    format!("{} ({}, {})", diagnosis.why, diagnosis.reason.as_str(), diagnosis.reason.code())
+}
+
+fn waits(diagnosis: &Diagnosis) -> String {
+    format!("waiting: {}", told(diagnosis))
 }
 
 /// Whether the scheduler has written the reason on the pods: whoever follows the job has read it there.

@@ -391,6 +391,8 @@ fn ended(reason: Reason) -> Option<Advice> {
         ),
         Reason::NodeLost => say(
             &[
+                "node {node}, on which {who} ran, did not answer, and its pods were given up at {given_up}",
+                "node {node}, on which {who} ran, has not answered since {since}",
                 "node {node}, on which {who} ran, is gone or does not answer",
                 "a node that it ran on is gone or does not answer",
             ],
