@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import shutil
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
-from conftest import Yard, stop, wait_for, write
+from conftest import BINARY, Yard, stop, wait_for, write
 
 # Rank 0 tells which home it is of at the port that all ranks of its job were given; rank 1 asks there. They do so when told to, so
 # that in between everybody else has chosen a port as well: a free one may have been taken by then.
@@ -79,3 +82,57 @@ def test_a_killed_control_plane_keeps_the_ports_of_what_runs(homes: dict[str, Ya
     write(tmp_path / "go", "")
     for yard in (one, other):
         yard.run("wait", "again", "--timeout", "60s")
+
+
+# of nobody on any machine
+STRANGER = 54321
+# holds what a stranger can, says so, and lets go when its standard input ends
+HOLDS = """
+import resource, socket, sys
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+held = []
+for port in range(20000, 29400, 8):
+    held.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    held[-1].bind(f"\\0trainyard/ports/{port}")
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+class Apart(Yard):
+    """A control plane in a network of its own: names of slots are its network's."""
+
+    def __init__(self, home: pathlib.Path, network: subprocess.Popen):
+        self.inside = ["nsenter", "--target", str(network.pid), "--net", "--"]
+        super().__init__(home)
+
+    def run(self, *words: str, check: bool = True, timeout: float = 120, **options) -> subprocess.CompletedProcess:
+        options = {"env": self.env, **options}
+        done = subprocess.run([*self.inside, BINARY, *words], capture_output=True, text=True, timeout=timeout, **options)
+        assert not check or done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root makes a network, and runs something as another user")
+def test_a_stranger_who_holds_all_slots_is_named(tmp_path: pathlib.Path):
+    network = subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec sleep 1000"], stdout=subprocess.PIPE)
+    holder = yard = None
+    try:
+        assert network.stdout.readline() == b"up\n"
+        yard = Apart(tmp_path / "home", network)
+        as_stranger = ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--"]
+        words = [*yard.inside, *as_stranger, "/usr/bin/python3", "-c", HOLDS]
+        holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
+        assert holder.stdout.readline() == b"1175\n"
+        start(yard, "starved", write(tmp_path / "hello.py", "print('hello')\n"))
+        named = f"the user with id {STRANGER} holds most of this machine's"
+        wait_for("explain to name the user", lambda: named in yard.run("explain", "starved", check=False).stdout)
+        holder.stdin.close()
+        assert yard.run("wait", "starved", "--timeout", "60s", check=False).returncode == 0
+    finally:
+        if yard is not None:
+            stop(yard)
+        for process in filter(None, (holder, network)):
+            process.kill()
+            process.wait()

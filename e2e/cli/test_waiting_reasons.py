@@ -45,6 +45,7 @@ ELSEWHERE = {
     "VolumeElsewhere": CLUSTER, "VolumePending": CLUSTER, "EarlierRunEnding": "test_endings.py", "ImagePull": "images are ignored here",
     "ImagePlatform": "images are ignored here", "InvalidImage": CLUSTER, "RunsAsRoot": CLUSTER, "MountFailed": CLUSTER,
     "CannotStart": "it has failed and does not wait", "SandboxFailed": CLUSTER, "CrashLoop": "it runs between its failures", "ProbeFailed": CLUSTER,
+    "PortsTaken": "test_ports.py",
 }  # fmt: skip
 
 

@@ -75,6 +75,8 @@ const SIGNS: &[(Reason, &[&str])] = &[
         Reason::SandboxFailed,
         &["Failed to create pod sandbox: {message}", "NetworkPlugin cni failed{message}", "network: {message}"],
     ),
+    (Reason::PortsTaken, &["waiting for {ports} free ports in a row, which the pods of a job share: {message}"]),
+    (Reason::Busy, &["waiting for GPUs that other pods, or clusters on this machine, still hold"]),
     (
         Reason::ProbeFailed,
         &[

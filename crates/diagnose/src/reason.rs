@@ -228,6 +228,7 @@ reasons! {
     TY2108 SandboxFailed: "The node could not set up the pod (network, sandbox).",
     TY2109 CrashLoop: "A container fails again and again, for no other known reason.",
     TY2110 ProbeFailed: "A liveness or startup probe failed, so the container was ended.",
+    TY2111 PortsTaken: "All ports that the node has for jobs are taken.",
     ;
     /// Ended from outside
     TY2201 DeadlineExceeded: "The job was active for longer than `activeDeadlineSeconds` allows.",

@@ -84,6 +84,7 @@ pub mod shim;
 mod slots;
 pub mod status;
 pub mod tunnel;
+mod unix_diag;
 mod untyped;
 pub mod usage;
 mod volumes;

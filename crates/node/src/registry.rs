@@ -5,7 +5,7 @@ use crate::gpus::Share;
 use crate::identity::{self, OwnNames, Peer};
 use crate::poddir::PodDir;
 use crate::prepare;
-use crate::slots::{SLOT_PORTS, Slot};
+use crate::slots::{self, SLOT_PORTS, Slot};
 use crate::wire::Held;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,17 +135,21 @@ type Chosen = (BTreeMap<u16, u16>, Option<Arc<Slot>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     Gpus,
-    Ports,
+    /// Another user of the machine may have most of them.
+    Ports(Option<u32>),
 }
 
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gpus => f.write_str("waiting for GPUs that other pods, or clusters on this machine, still hold"),
-            Self::Ports => write!(
-                f,
-                "waiting for {SLOT_PORTS} free ports in a row, which the pods of a job share: other jobs of this machine have all"
-            ),
+            Self::Ports(hoarder) => {
+                write!(f, "waiting for {SLOT_PORTS} free ports in a row, which the pods of a job share: ")?;
+                match hoarder {
+                    None => f.write_str("other jobs of this machine have all"),
+                    Some(user) => write!(f, "the user with id {user} holds most of this machine's"),
+                }
+            }
         }
     }
 }
@@ -289,7 +293,7 @@ impl Registry {
                     };
                     // shims of other versions may hold ports without holding their slot
                     let given = self.members.holders().flat_map(|member| member.ports.values().copied()).collect();
-                    let new = Arc::new(Slot::take(&name, &given).ok_or(Lack::Ports)?);
+                    let new = Arc::new(Slot::take(&name, &given).ok_or_else(|| Lack::Ports(slots::hoarder()))?);
                     slot = Some(new.clone());
                     new.ports().collect()
                 }

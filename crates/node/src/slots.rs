@@ -5,11 +5,15 @@
 //! scope, the network namespace. The agent holds the socket, and so does the shim of each pod (as its standard input): a slot
 //! stays taken while any of the pods is there, also when the control plane was killed. Binding the ports themselves would
 //! not do: the script's own server has to.
+//!
+//! Any user of the machine can hold all slots, and other users' jobs then wait. To ignore the slots of other users would not help: who
+//! can hold 1,175 sockets can listen on the 9,400 ports as well, or take the one port just before a job's server does. It would only let
+//! jobs of two users collide. Ports are private in a network namespace alone, which an ordinary user's agent cannot give to pods.
 
-use crate::identity;
+use crate::{identity, unix_diag};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike, bind, socket};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -20,6 +24,8 @@ use std::{fmt, io};
 /// default port is among them, so that no program started by hand gets in between.
 const FIRST: u16 = 20_000;
 const SLOTS: u16 = 1175;
+/// What the names of their sockets begin with; the first port follows.
+const NAMES: &str = "trainyard/ports/";
 /// Ports of a slot: as many rendezvous servers as one job may have.
 pub const SLOT_PORTS: u16 = 8;
 
@@ -45,7 +51,7 @@ impl Slot {
     }
 
     fn hold(first: u16) -> Option<Self> {
-        let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("trainyard/ports/{first}")).ok()?;
+        let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("{NAMES}{first}")).ok()?;
         Some(Self { first, socket: UnixDatagram::bind_addr(&name).ok()? })
     }
 
@@ -64,6 +70,20 @@ impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Slot({})", self.first)
     }
+}
+
+/// Another user who holds most of all slots; `None`: nobody does, or the kernel does not tell.
+pub fn hoarder() -> Option<u32> {
+    let names = unix_diag::abstract_names().ok()?;
+    let users = names.iter().filter(|(name, _)| name.starts_with(NAMES.as_bytes())).map(|(_, user)| *user);
+    most(users).filter(|user| *user != nix::unistd::geteuid().as_raw())
+}
+
+/// The user of more than half of all slots.
+fn most(users: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut held: BTreeMap<u32, u16> = BTreeMap::new();
+    users.for_each(|user| *held.entry(user).or_default() += 1);
+    held.into_iter().find(|(_, slots)| *slots > SLOTS / 2).map(|(user, _)| user)
 }
 
 /// Whether nothing has this port, at any address. Unlike the standard library's listeners this asks without SO_REUSEADDR,
@@ -95,6 +115,14 @@ mod tests {
         drop(held);
         assert!(Slot::of_port(port + 3).is_some_and(|slot| slot.ports().start == port));
         assert!([6666, 29_400, 29_500].into_iter().all(|port| Slot::of_port(port).is_none()), "defaults are no slot's");
+    }
+
+    #[test]
+    fn who_has_more_than_half_has_most() {
+        let users = |user: u32, slots: u16| (0..slots).map(move |_| user);
+        assert_eq!(most(users(7, 587).chain(users(8, 588))), Some(8));
+        assert_eq!(most(users(7, 587).chain(users(8, 587))), None);
+        assert_eq!(hoarder(), None);
     }
 
     #[test]

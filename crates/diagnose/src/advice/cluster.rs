@@ -331,6 +331,13 @@ fn unstarted(reason: Reason) -> Option<Advice> {
                 ),
             ],
         ),
+        Reason::PortsTaken => say(
+            &["the job needs {ports} free ports in a row, and {message}", "the node has no free ports for the job"],
+            &[
+                ("see which jobs run", "trainyard get -A{flags}"),
+                ("wait until others end theirs, or ask them to; the pod is tried again by itself", ""),
+            ],
+        ),
         Reason::CrashLoop => say(
             &[
                 "container {container} of {step} has failed {restarts} times, the last time with exit code {code}",
