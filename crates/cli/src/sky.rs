@@ -35,7 +35,7 @@ pub fn main(words: &[String]) -> u8 {
     let folder = named.as_ref().map_or_else(|| home.join(offers::CATALOGUE), PathBuf::from);
     let catalogue = match offers::read_catalogue(&folder, named.is_some()) {
         Ok(catalogue) => catalogue,
-        Err(message) => return say("", &format!("error: {message}\n"), exit::USAGE),
+        Err(error) => return say("", &format!("error: {}\n", api::error_chain(&error)), exit::USAGE),
     };
     let given = call.as_ref().map_or(&[][..], |call| call.values("config"));
     let (config, with) = match offers::settings(&home, given) {
@@ -50,7 +50,7 @@ pub fn main(words: &[String]) -> u8 {
             }
             (map, given)
         }
-        Err(message) => return say("", &format!("error: {message}\n"), 1),
+        Err(error) => return say("", &format!("error: {}\n", api::error_chain(&error)), 1),
     };
     let own = Home::find(clusters::choice().home.as_deref()).map(|own| own.kubeconfig()).unwrap_or_default();
     let mut at_hand = offers::observe(&home, config.as_ref(), &own, &catalogue);

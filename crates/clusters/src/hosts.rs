@@ -37,7 +37,7 @@ pub async fn hosts(at_hand: &AtHand, control_plane: Option<&Sky>, tell: &(dyn Fn
     for (context, found) in inventory_of(&at_hand.contexts).await {
         match found {
             Ok(nodes) => all.extend(nodes.into_iter().map(|node| host(Cloud::Kubernetes, &context, node))),
-            Err(why) => tell(&format!("The nodes of {context} are left out: {why}")),
+            Err(error) => tell(&format!("The nodes of {context} are left out: {}", api::error_chain(&error))),
         }
     }
     let machines = match control_plane {

@@ -23,6 +23,18 @@ pub struct Pass {
     pub uid: String,
 }
 
+/// Why an agent gets no pass.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    #[error("there is another node {0} already; remove it: kubectl delete node {0}")]
+    Taken(String),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// Its kubeconfig was not made.
+    #[error("{0}")]
+    Kubeconfig(String),
+}
+
 /// Bytes in both directions.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -31,7 +43,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 /// How the program that runs the API server equips its agents.
 pub trait Access: Send + Sync + 'static {
     /// Makes the Node if it is missing, and its agent's kubeconfig. In that file the API server is at this port of 127.0.0.1.
-    fn pass<'a>(&'a self, machine: &'a Identity, port: u16) -> BoxFuture<'a, Result<Pass, String>>;
+    fn pass<'a>(&'a self, machine: &'a Identity, port: u16) -> BoxFuture<'a, Result<Pass, PassError>>;
 
     /// Carries the connections of a relay (`trainyard relay`) to the API server, until the relay ends.
     fn carry(&self, relay: Box<dyn Duplex>) -> BoxFuture<'static, ()>;

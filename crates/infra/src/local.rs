@@ -49,7 +49,7 @@ pub struct Local {
 /// Runs node agents in this process.
 pub trait Agents: Send + Sync + 'static {
     /// Starts the agent of a machine, unless it runs.
-    fn start<'a>(&'a self, machine: &'a Local) -> BoxFuture<'a, Result<(), String>>;
+    fn start<'a>(&'a self, machine: &'a Local) -> BoxFuture<'a, std::io::Result<()>>;
 
     /// Whether anything that the agent of the machine in this folder started still runs.
     fn is_busy(&self, folder: &Path) -> bool;
@@ -443,7 +443,7 @@ mod tests {
     }
 
     impl Agents for Nothing {
-        fn start<'a>(&'a self, _: &'a Local) -> BoxFuture<'a, Result<(), String>> {
+        fn start<'a>(&'a self, _: &'a Local) -> BoxFuture<'a, std::io::Result<()>> {
             async { Ok(()) }.boxed()
         }
 

@@ -297,30 +297,41 @@ impl Machines {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error, provider = provider.name(), "cannot compare machines with the ledger")
+                    tracing::warn!(%error, provider = provider.name(), "cannot compare machines with the ledger")
                 }
             }
             tokio::time::sleep(SWEEP).await;
         }
     }
 
-    async fn orphans(&self, provider: &dyn Provider) -> Result<Vec<Handle>, String> {
+    async fn orphans(&self, provider: &dyn Provider) -> Result<Vec<Handle>, SweepError> {
         // in this order, because an object exists before its machine
-        let listed = provider.list_owned().await.map_err(|error| error.to_string())?;
+        let listed = provider.list_owned().await?;
         if listed.is_empty() {
             return Ok(Vec::new());
         }
         let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource(&machine_gvk()));
         let objects = futures::stream::once(async move { all.list(&ListParams::default()).await });
-        let objects: Vec<_> = objects.try_collect::<Vec<_>>().await.map_err(|error| error.to_string())?;
+        let objects: Vec<_> = objects.try_collect::<Vec<_>>().await?;
         let machines: Result<Vec<Machine>, _> = objects
             .into_iter()
             .flatten()
             .map(|object| serde_json::to_value(&object).and_then(serde_json::from_value))
             .collect();
         // an unreadable object is no reason to end its machine
-        Ok(orphans(&listed, &machines.map_err(|error| error.to_string())?))
+        Ok(orphans(&listed, &machines?))
     }
+}
+
+/// Why machines were not compared with the ledger.
+#[derive(Debug, thiserror::Error)]
+enum SweepError {
+    #[error(transparent)]
+    Provider(#[from] Failure),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Unreadable(#[from] serde_json::Error),
 }
 
 fn is_status(error: &kube::Error, code: u16) -> bool {

@@ -4,6 +4,7 @@ use crate::Settings;
 use crate::work::ended;
 use kube::Client;
 use managed::launch::AtHand;
+use offers::SettingsError;
 use placement::Catalogue;
 use serde_json::Value;
 use sky::value::Value as Field;
@@ -80,7 +81,8 @@ impl Eyes {
         }
         let named = folder.clone();
         let read = tokio::task::spawn_blocking(move || offers::read_catalogue(&named, is_named)).await;
-        let read = read.map_err(|error| ended(&error))?.map(Arc::new)?;
+        let read = read.map_err(|error| ended(&error))?.map_err(|error| api::error_chain(&error))?;
+        let read = Arc::new(read);
         *self.lists() = Some(Lists { folder, at: Instant::now(), read: read.clone() });
         Ok(read)
     }
@@ -129,9 +131,10 @@ impl Eyes {
         let (around, lists) = (self.settings.clone(), catalogue.clone());
         let observed = tokio::task::spawn_blocking(move || {
             let read = offers::settings_with(&around.home, given)?;
-            Ok::<_, String>(offers::observe(&around.home, read.map.as_ref(), &around.kubeconfig, &lists))
+            Ok::<_, SettingsError>(offers::observe(&around.home, read.map.as_ref(), &around.kubeconfig, &lists))
         });
-        let mut found = observed.await.map_err(|error| ended(&error))??;
+        let found = observed.await.map_err(|error| ended(&error))?;
+        let mut found = found.map_err(|error| api::error_chain(&error))?;
         let hosts = offers::look_at_hosts(&mut found, &self.client, namespace).await;
         hosts.map_err(|error| api::error_chain(&error))?;
         offers::look_at_contexts(&mut found, &task.resources.list).await;

@@ -94,7 +94,7 @@ pub async fn look_at_contexts(found: &mut AtHand, list: &[Resources]) {
     for (context, nodes) in crate::contexts::look(&found.contexts).await {
         match nodes {
             Ok(nodes) => found.nodes.extend(nodes),
-            Err(why) => found.unusable.push((format!("k8s/{context}"), why)),
+            Err(error) => found.unusable.push((format!("k8s/{context}"), api::error_chain(&error))),
         }
     }
 }

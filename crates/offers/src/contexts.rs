@@ -4,7 +4,7 @@ use ::sky::value::{Map, Value};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config};
 use managed::inventory::{Free, every};
 use managed::launch::Contexts;
@@ -12,11 +12,26 @@ use placement::{Cloud, FreeNode};
 use serde_json::Value as Json;
 use std::path::Path;
 use std::time::Duration;
+use tokio::task::JoinError;
 
 /// How long a cluster may take to say what it has.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 /// Clusters that are asked at once.
 const AT_ONCE: usize = 8;
+
+/// Why a context is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// The task that makes the client has ended without one.
+    #[error(transparent)]
+    Task(#[from] JoinError),
+    #[error("its API server has not answered within {} s", LOOK_MAX.as_secs())]
+    Late,
+}
 
 /// Those of the environment's kubeconfig. `config`: the block `kubernetes` of `~/.sky/config.yaml`; `own`: the kubeconfig of the control
 /// plane that asks, whose cluster is none to make machines on.
@@ -46,7 +61,7 @@ fn of(kubeconfig: &Kubeconfig, config: Option<&Map>, own: &Path) -> Contexts {
 }
 
 /// What the nodes of each allowed context that take pods have free, or why a context is of no use.
-pub(crate) async fn look(contexts: &Contexts) -> Vec<(String, Result<Vec<FreeNode>, String>)> {
+pub(crate) async fn look(contexts: &Contexts) -> Vec<(String, Result<Vec<FreeNode>, ContextError>)> {
     let free = |context: &str, one: Free| FreeNode {
         cloud: Cloud::Kubernetes,
         region: context.to_owned(),
@@ -63,28 +78,25 @@ pub(crate) async fn look(contexts: &Contexts) -> Vec<(String, Result<Vec<FreeNod
 }
 
 /// The nodes of each allowed context, or why a context is of no use.
-pub async fn inventory_of(contexts: &Contexts) -> Vec<(String, Result<Vec<Free>, String>)> {
+pub async fn inventory_of(contexts: &Contexts) -> Vec<(String, Result<Vec<Free>, ContextError>)> {
     let asked = contexts.allowed.clone().into_iter().map(|name| async move {
         let found = tokio::time::timeout(LOOK_MAX, nodes(&name)).await;
-        let late = |_| Err(format!("its API server has not answered within {} s", LOOK_MAX.as_secs()));
-        (name, found.unwrap_or_else(late))
+        (name, found.unwrap_or(Err(ContextError::Late)))
     });
     futures::stream::iter(asked).buffered(AT_ONCE).collect().await
 }
 
 /// A client of a context's API server.
-pub async fn client(context: &str) -> Result<Client, String> {
-    let said = |error: &dyn std::error::Error| api::error_chain(error);
-    let kubeconfig = Kubeconfig::read().map_err(|error| said(&error))?;
+pub async fn client(context: &str) -> Result<Client, ContextError> {
+    let kubeconfig = Kubeconfig::read()?;
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| said(&error))?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     // a program may be asked for credentials meanwhile
-    let client = tokio::task::spawn_blocking(move || Client::try_from(config)).await;
-    client.map_err(|error| said(&error))?.map_err(|error| said(&error))
+    Ok(tokio::task::spawn_blocking(move || Client::try_from(config)).await??)
 }
 
-async fn nodes(context: &str) -> Result<Vec<Free>, String> {
-    inventory(&client(context).await?).await.map_err(|error| api::error_chain(&error))
+async fn nodes(context: &str) -> Result<Vec<Free>, ContextError> {
+    Ok(inventory(&client(context).await?).await?)
 }
 
 /// All nodes of a cluster.

@@ -13,8 +13,8 @@ mod settings;
 mod tried;
 
 pub use at_hand::{POOLS, look_at_contexts, look_at_hosts, observe, region};
-pub use catalogue::{CATALOGUE, read_catalogue};
-pub use contexts::{client, inventory, inventory_of};
+pub use catalogue::{CATALOGUE, ListError, read_catalogue};
+pub use contexts::{ContextError, client, inventory, inventory_of};
 pub use managed::launch::{AtHand, Contexts};
-pub use settings::{Settings, settings, settings_with};
-pub use tried::{Tried, tried};
+pub use settings::{Settings, SettingsError, settings, settings_with};
+pub use tried::tried;

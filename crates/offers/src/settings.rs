@@ -1,9 +1,10 @@
 //! `~/.sky/config.yaml`, and `--config` over it.
 
 use ::sky::value::{Map, Value};
-use ::sky::yaml::documents;
+use ::sky::yaml::{Place, YamlError, documents};
 use api::near::did_you_mean;
 use placement::Cloud;
+use std::io;
 use std::path::Path;
 
 /// What of the configuration is read here.
@@ -55,25 +56,64 @@ pub struct Settings {
     pub without_effect: Vec<String>,
 }
 
+/// Why there are no settings.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    #[error("--config {0}: there is no such file, and a setting is KEY.KEY=VALUE")]
+    NoFile(String),
+    #[error("--config {0}: a setting is KEY.KEY=VALUE")]
+    NoSetting(String),
+    #[error("--config {given}: `{key}` has no effect here; `{}` have.", READ.join("`, `"))]
+    WithoutEffect { given: String, key: String },
+    #[error("--config {given}")]
+    Given {
+        given: String,
+        #[source]
+        why: Mistake,
+    },
+    #[error("~/.sky/config.yaml: `{key}` is no setting{near}")]
+    Unknown { key: String, near: String },
+    #[error("~/.sky/config.yaml")]
+    File(#[source] Mistake),
+}
+
+/// What is wrong with settings.
+#[derive(Debug, thiserror::Error)]
+pub enum Mistake {
+    #[error(transparent)]
+    Unread(#[from] io::Error),
+    #[error("{message} (line {}, column {})", .place.line, .place.column)]
+    Yaml { message: String, place: Place },
+    #[error("it must be a mapping of settings")]
+    NoMapping,
+    #[error("`allowed_clouds` must be a list, such as [{0}]")]
+    NoList(String),
+    #[error("`allowed_clouds` names {name:?}, which is no place for machines{near}")]
+    NoCloud { name: String, near: String },
+    #[error("`kubernetes` must be a mapping, and is {0}")]
+    Kubernetes(String),
+}
+
 /// The settings of a home, with those of `--config` over them. Each is a file, or a setting as `kubernetes.provision_timeout=30`.
 ///
 /// # Errors
 /// For what of `--config` is no setting, or has no effect here.
-pub fn settings(home: &Path, given: &[String]) -> Result<Settings, String> {
+pub fn settings(home: &Path, given: &[String]) -> Result<Settings, SettingsError> {
     let mut all: Option<Map> = None;
     for one in given {
         let more = match one.split_once('=') {
             Some((path, value)) if !Path::new(one).is_file() => setting(path, value)?,
             None if !Path::new(one).exists() => {
-                return Err(format!("--config {one}: there is no such file, and a setting is KEY.KEY=VALUE"));
+                return Err(SettingsError::NoFile(one.clone()));
             }
-            _ => read(Path::new(one)).map_err(|why| format!("--config {one}: {why}"))?.unwrap_or_default(),
+            _ => read(Path::new(one))
+                .map_err(|why| SettingsError::Given { given: one.clone(), why })?
+                .unwrap_or_default(),
         };
         if let Some((key, _)) = more.iter().find(|(key, _)| !READ.contains(&&*key.text())) {
-            let known = READ.join("`, `");
-            return Err(format!("--config {one}: `{}` has no effect here; `{known}` have.", key.text()));
+            return Err(SettingsError::WithoutEffect { given: one.clone(), key: key.text() });
         }
-        check(&more).map_err(|why| format!("--config {one}: {why}"))?;
+        check(&more).map_err(|why| SettingsError::Given { given: one.clone(), why })?;
         over(all.get_or_insert_default(), more);
     }
     settings_with(home, all)
@@ -83,10 +123,10 @@ pub fn settings(home: &Path, given: &[String]) -> Result<Settings, String> {
 ///
 /// # Errors
 /// For what of `~/.sky/config.yaml` is no setting.
-pub fn settings_with(home: &Path, given: Option<Map>) -> Result<Settings, String> {
+pub fn settings_with(home: &Path, given: Option<Map>) -> Result<Settings, SettingsError> {
     let path = home.join(".sky/config.yaml");
     let mut map = match path.exists() {
-        true => read(&path).map_err(|why| format!("~/.sky/config.yaml: {why}"))?,
+        true => read(&path).map_err(SettingsError::File)?,
         false => None,
     };
     let mut without_effect = Vec::new();
@@ -97,12 +137,12 @@ pub fn settings_with(home: &Path, given: Option<Map>) -> Result<Settings, String
         }
         if !KNOWN.contains(&&*key) {
             let near = did_you_mean(&key, READ.iter().chain(&KNOWN).copied());
-            return Err(format!("~/.sky/config.yaml: `{key}` is no setting{near}"));
+            return Err(SettingsError::Unknown { key, near });
         }
         without_effect.push(key);
     }
     if let Some(map) = &map {
-        check(map).map_err(|why| format!("~/.sky/config.yaml: {why}"))?;
+        check(map).map_err(SettingsError::File)?;
     }
     if let Some(given) = &given {
         over(map.get_or_insert_default(), given.clone());
@@ -111,41 +151,38 @@ pub fn settings_with(home: &Path, given: Option<Map>) -> Result<Settings, String
 }
 
 /// The types of the settings that are read.
-fn check(map: &Map) -> Result<(), String> {
+fn check(map: &Map) -> Result<(), Mistake> {
     if let Some(value) = map.get("allowed_clouds") {
         let Some(list) = value.as_list() else {
-            return Err(format!("`allowed_clouds` must be a list, such as [{}]", value.text()));
+            return Err(Mistake::NoList(value.text()));
         };
         for name in list {
-            let text = name.text();
-            if Cloud::from_name(&text).is_none() {
-                let near = did_you_mean(&text, Cloud::ALL.iter().map(|cloud| cloud.name()));
-                return Err(format!("`allowed_clouds` names {text:?}, which is no place for machines{near}"));
+            let name = name.text();
+            if Cloud::from_name(&name).is_none() {
+                let near = did_you_mean(&name, Cloud::ALL.iter().map(|cloud| cloud.name()));
+                return Err(Mistake::NoCloud { name, near });
             }
         }
     }
     match map.get("kubernetes") {
-        Some(value) if value.as_map().is_none() && !value.is_null() => {
-            Err(format!("`kubernetes` must be a mapping, and is {}", value.quoted()))
-        }
+        Some(value) if value.as_map().is_none() && !value.is_null() => Err(Mistake::Kubernetes(value.quoted())),
         _ => Ok(()),
     }
 }
 
-fn read(path: &Path) -> Result<Option<Map>, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let all = documents(&text)
-        .map_err(|error| format!("{} (line {}, column {})", error.message, error.place.line, error.place.column))?;
+fn read(path: &Path) -> Result<Option<Map>, Mistake> {
+    let text = std::fs::read_to_string(path)?;
+    let all = documents(&text).map_err(|YamlError { message, place }| Mistake::Yaml { message, place })?;
     match all.into_iter().next().and_then(|document| document.value) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Map(map)) => Ok(Some(map)),
-        Some(_) => Err("it must be a mapping of settings".to_owned()),
+        Some(_) => Err(Mistake::NoMapping),
     }
 }
 
 /// `a.b=1` as a mapping.
-fn setting(path: &str, value: &str) -> Result<Map, String> {
-    let wrong = || format!("--config {path}={value}: a setting is KEY.KEY=VALUE");
+fn setting(path: &str, value: &str) -> Result<Map, SettingsError> {
+    let wrong = || SettingsError::NoSetting(format!("{path}={value}"));
     let read = documents(value).map_err(|_| wrong())?.into_iter().next().and_then(|document| document.value);
     let mut value = read.unwrap_or(Value::Null);
     let mut map = Map::new();
@@ -183,7 +220,8 @@ mod tests {
     fn the_command_line_lies_over_the_file() {
         let home = tempfile::tempdir().unwrap();
         let settings = |given: &[&str]| {
-            settings(home.path(), &given.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>()).map(|read| read.map)
+            let read = settings(home.path(), &given.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>());
+            read.map(|read| read.map).map_err(|error| api::error_chain(&error))
         };
         assert_eq!(settings(&[]), Ok(None));
         std::fs::create_dir(home.path().join(".sky")).unwrap();
@@ -223,7 +261,7 @@ mod tests {
         std::fs::create_dir(home.path().join(".sky")).unwrap();
         let read = |text: &str| {
             std::fs::write(home.path().join(".sky/config.yaml"), text).unwrap();
-            settings(home.path(), &[])
+            settings(home.path(), &[]).map_err(|error| api::error_chain(&error))
         };
         for (text, says) in [
             ("allowed_clouds: [ssh\n", "config.yaml: "),

@@ -1,7 +1,7 @@
 //! What `sky check` tries: it connects to the hosts of pools by SSH, and asks the API servers of contexts for their version and whether
 //! you may create pods. It changes nothing there. Each try has a time limit.
 
-use crate::{AtHand, POOLS, client};
+use crate::{AtHand, ContextError, POOLS, client};
 use api::foreign::visible_line;
 use futures::StreamExt;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
@@ -9,7 +9,9 @@ use kube::Api;
 use kube::api::PostParams;
 use placement::Cloud;
 use sky::commands::Call;
+use sky::console::Tried;
 use sky::pools::{self, Host};
+use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -22,8 +24,33 @@ const AT_ONCE: usize = 16;
 /// How many failed hosts of a pool are named.
 const NAMED_MAX: usize = 3;
 
-/// The result for a place in `sky check`'s table: what was found, or why the place cannot be used.
-pub type Tried = (String, Result<String, String>);
+/// Why a host, a pool or a context cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum TryError {
+    #[error("`ssh` cannot be run")]
+    Ssh(#[source] io::Error),
+    #[error("no answer within {} s", ANSWER_MAX.as_secs())]
+    Late,
+    #[error("`ssh` failed without a message")]
+    Silent,
+    /// The last line that ssh wrote.
+    #[error("{0}")]
+    Said(String),
+    /// None of a pool's hosts can be used; why not.
+    #[error("{0}")]
+    Pool(String),
+    #[error("the API server did not answer within {} s", ANSWER_MAX.as_secs())]
+    LateServer,
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("Kubernetes {version} answers, but you may not create pods in namespace {namespace}")]
+    Forbidden { version: String, namespace: String },
+}
+
+/// The result for a host.
+type Connected = Result<&'static str, TryError>;
 
 /// Tries the pools and contexts that the command asks for; `enabled` are the clouds that may be used.
 pub fn tried(call: &Call, at_hand: &AtHand, home: &Path, enabled: &[Cloud]) -> Vec<Tried> {
@@ -55,7 +82,7 @@ pub fn tried(call: &Call, at_hand: &AtHand, home: &Path, enabled: &[Cloud]) -> V
         )
         .await;
         let by_ssh: Vec<Tried> = by_ssh;
-        by_ssh.into_iter().chain(on_kubernetes).collect()
+        by_ssh.into_iter().chain(on_kubernetes).collect::<Vec<_>>()
     });
     runtime.shutdown_background();
     tried
@@ -64,23 +91,28 @@ pub fn tried(call: &Call, at_hand: &AtHand, home: &Path, enabled: &[Cloud]) -> V
 /// Tries all hosts of a pool. A pool can be used if one of its hosts can.
 async fn pool(name: String, hosts: Vec<Host>) -> Tried {
     let tries = hosts.iter().map(|host| async move { (host, connect(host).await) });
-    let all: Vec<(&Host, Result<&'static str, String>)> =
-        futures::stream::iter(tries).buffered(AT_ONCE).collect().await;
-    (format!("ssh/{name}"), summed(&all))
+    let all: Vec<(&Host, Connected)> = futures::stream::iter(tries).buffered(AT_ONCE).collect().await;
+    row(format!("ssh/{name}"), summed(&all))
+}
+
+/// The row of a place in `sky check`'s table.
+fn row(place: String, found: Result<String, TryError>) -> Tried {
+    let is_usable = found.is_ok();
+    Tried { place, is_usable, said: found.unwrap_or_else(|error| api::error_chain(&error)) }
 }
 
 /// The text for a pool.
-fn summed(all: &[(&Host, Result<&'static str, String>)]) -> Result<String, String> {
+fn summed(all: &[(&Host, Connected)]) -> Result<String, TryError> {
     let good: Vec<&'static str> = all.iter().filter_map(|(_, tried)| tried.as_ref().ok().copied()).collect();
-    let bad: Vec<String> =
-        all.iter().filter_map(|(host, tried)| Some(format!("{}: {}", host.name, tried.as_ref().err()?))).collect();
+    let failed = all.iter().filter_map(|(host, tried)| Some((host, tried.as_ref().err()?)));
+    let bad: Vec<String> = failed.map(|(host, error)| format!("{}: {}", host.name, api::error_chain(error))).collect();
     let more = bad.len().saturating_sub(NAMED_MAX);
     let mut parts: Vec<String> = bad.into_iter().take(NAMED_MAX).collect();
     if more > 0 {
         parts.push(format!("{more} more host{} failed", if more == 1 { "" } else { "s" }));
     }
     let plural = if all.len() == 1 { "" } else { "s" };
-    let Some(first) = good.first() else { return Err(parts.join("; ")) };
+    let Some(first) = good.first() else { return Err(TryError::Pool(parts.join("; "))) };
     let counted = if parts.is_empty() {
         format!("{} host{plural}", all.len())
     } else {
@@ -91,7 +123,7 @@ fn summed(all: &[(&Host, Result<&'static str, String>)]) -> Result<String, Strin
 }
 
 /// Logs in and runs nothing. A password is not tried: a wrong one may lock the account.
-async fn connect(host: &Host) -> Result<&'static str, String> {
+async fn connect(host: &Host) -> Connected {
     let mut command = tokio::process::Command::new("ssh");
     command.arg("-T").args(["-o", "BatchMode=yes", "-o", CONNECT_TIMEOUT, "-o", "ClearAllForwardings=yes"]);
     command.args(["-o", "RemoteCommand=none", "-o", "PermitLocalCommand=no", "-o", "ControlPath=none"]);
@@ -103,7 +135,7 @@ async fn connect(host: &Host) -> Result<&'static str, String> {
     }
     command.arg("--").arg(&host.name).arg("true");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| format!("`ssh` cannot be run: {error}"))?;
+    let mut child = command.spawn().map_err(TryError::Ssh)?;
     let stderr = child.stderr.take();
     let outcome = async {
         use tokio::io::AsyncReadExt;
@@ -114,7 +146,7 @@ async fn connect(host: &Host) -> Result<&'static str, String> {
         (child.wait().await, said)
     };
     let Ok((status, said)) = tokio::time::timeout(ANSWER_MAX, outcome).await else {
-        return Err(format!("no answer within {} s", ANSWER_MAX.as_secs()));
+        return Err(TryError::Late);
     };
     let said = String::from_utf8_lossy(&said);
     let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
@@ -123,22 +155,20 @@ async fn connect(host: &Host) -> Result<&'static str, String> {
         Ok(_) if host.password.is_some() && last.contains("password") && last.contains("Permission denied") => {
             Ok("answered and accept passwords, which were not tried")
         }
-        _ if last.is_empty() => Err("`ssh` failed without a message".to_owned()),
-        _ => Err(visible_line(last).into_owned()),
+        _ if last.is_empty() => Err(TryError::Silent),
+        _ => Err(TryError::Said(visible_line(last).into_owned())),
     }
 }
 
 /// The API server of a context.
 async fn context(name: &str) -> Tried {
     let asked = tokio::time::timeout(ANSWER_MAX, rights(name)).await;
-    let late = |_| Err(format!("the API server did not answer within {} s", ANSWER_MAX.as_secs()));
-    (format!("k8s/{name}"), asked.unwrap_or_else(late))
+    row(format!("k8s/{name}"), asked.unwrap_or(Err(TryError::LateServer)))
 }
 
-async fn rights(context: &str) -> Result<String, String> {
+async fn rights(context: &str) -> Result<String, TryError> {
     let client = client(context).await?;
-    let said = |error: &kube::Error| api::error_chain(error);
-    let version = client.apiserver_version().await.map_err(|error| said(&error))?;
+    let version = client.apiserver_version().await?;
     let namespace = client.default_namespace().to_owned();
     let wanted = ResourceAttributes {
         namespace: Some(namespace.clone()),
@@ -153,11 +183,11 @@ async fn rights(context: &str) -> Result<String, String> {
         },
         ..SelfSubjectAccessReview::default()
     };
-    let answer = Api::all(client).create(&PostParams::default(), &review).await.map_err(|error| said(&error))?;
+    let answer = Api::all(client).create(&PostParams::default(), &review).await?;
     let version = visible_line(&version.git_version).into_owned();
     match answer.status.is_some_and(|status| status.allowed) {
         true => Ok(format!("Kubernetes {version}, pods may be created in namespace {namespace}")),
-        false => Err(format!("Kubernetes {version} answers, but you may not create pods in namespace {namespace}")),
+        false => Err(TryError::Forbidden { version, namespace }),
     }
 }
 
@@ -170,8 +200,9 @@ mod tests {
         let host = |name: &str| Host { name: name.into(), user: None, identity_file: None, password: None };
         let hosts: Vec<Host> = ["a", "b", "c", "d", "e"].map(host).into();
         let of = |bad: usize| {
-            let tried = |(at, host)| (host, if at < bad { Err("refused".to_owned()) } else { Ok("connected") });
-            summed(&hosts.iter().enumerate().map(tried).collect::<Vec<_>>())
+            let refused = || TryError::Said("refused".to_owned());
+            let tried = |(at, host)| (host, if at < bad { Err(refused()) } else { Ok("connected") });
+            summed(&hosts.iter().enumerate().map(tried).collect::<Vec<_>>()).map_err(|error| error.to_string())
         };
         assert_eq!(of(0).as_deref(), Ok("5 hosts connected"));
         assert_eq!(of(1).as_deref(), Ok("4 of 5 hosts connected; a: refused"));

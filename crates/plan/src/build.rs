@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub fn new_info(job: &Job, runtime: &Runtime) -> Result<Info, BuildError> {
     let (labels, annotations) = jobset_metadata(job, runtime);
     let mut template = patched(job, runtime)?;
-    crate::typed::normalize(&mut template).map_err(BuildError::new)?;
+    crate::typed::normalize(&mut template).map_err(|error| BuildError::new(error.to_string()))?;
     let mut pod_sets = Vec::new();
     for replicated in list_mut(&mut template, "replicatedJobs") {
         if let Some(resources) = job.trainer.as_ref().and_then(|t| t.resources_per_node.as_ref())

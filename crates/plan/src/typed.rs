@@ -5,7 +5,7 @@
 
 use crate::build::list_mut;
 use crate::job::list;
-use merge::builtin;
+use merge::builtin::{self, DecodeError};
 use serde_json::Value;
 
 const JOB_TEMPLATE: &str = "io.k8s.api.batch.v1.JobTemplateSpec";
@@ -28,7 +28,7 @@ const FREE_MAPS: [&str; 6] = ["labels", "annotations", "nodeSelector", "matchLab
 ///
 /// # Errors
 /// The decoder's words for what does not have the type it should (a quantity that is none: CRDs do not look at those).
-pub fn normalize(jobset_spec: &mut Value) -> Result<(), String> {
+pub fn normalize(jobset_spec: &mut Value) -> Result<(), DecodeError> {
     for (section, members) in ZERO_IS_ABSENT {
         let section = if section.is_empty() { Some(&mut *jobset_spec) } else { jobset_spec.get_mut(section) };
         if let Some(section) = section.and_then(Value::as_object_mut) {
@@ -64,8 +64,8 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-fn pass(name: &str, value: &mut Value) -> Result<(), String> {
-    builtin::decode(name, value).map_err(|error| error.to_string())?;
+fn pass(name: &str, value: &mut Value) -> Result<(), DecodeError> {
+    builtin::decode(name, value)?;
     builtin::normalize(name, value);
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! map of `ip` and what differs for it. A plain `y` or `1e3` is a text, as YAML 1.1 has it; `no` is a truth, and no host.
 
 use crate::value::{Map, Value};
-use crate::yaml::{Document, documents, path_step};
+use crate::yaml::{Document, Place, documents, path_step};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,53 @@ impl fmt::Debug for Host {
 }
 
 /// The hosts of each pool, in the order of the file; or what is wrong with that pool, by line and column. The others are of use all the same.
-pub type Pools = BTreeMap<String, Result<Vec<Host>, String>>;
+pub type Pools = BTreeMap<String, Result<Vec<Host>, PoolError>>;
+
+/// What is wrong with the file or with a pool, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{fault}", .place.map_or_else(String::new, |place| format!("line {}, column {}: ", place.line, place.column)))]
+pub struct PoolError {
+    place: Option<Place>,
+    fault: Fault,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Fault {
+    /// The words of the reader of YAML.
+    #[error("{0}")]
+    Yaml(String),
+    #[error("{key} stands in line {line} already: a key twice")]
+    Twice { key: String, line: usize },
+    #[error("it is no map of pools")]
+    NoPools,
+    #[error("{value} ({kind}) is no text: put it in quotes")]
+    NoText { value: String, kind: &'static str },
+    #[error("the name {value} ({kind}) is no text: put it in quotes")]
+    Name { value: String, kind: &'static str },
+    #[error("there is no file {}", .0.display())]
+    NoFile(PathBuf),
+    #[error("unknown field `{key}`, expected one of {}", .known.join(", "))]
+    Unknown { key: String, known: [&'static str; 4] },
+    #[error("it is no map with hosts")]
+    NoPool,
+    #[error("it is no list")]
+    NoList,
+    #[error("it has no hosts")]
+    NoHosts,
+    #[error("host {host:?} is already in pool {pool:?} (line {line}); a host is in one pool, once")]
+    Taken { host: String, pool: String, line: usize },
+    #[error("a host that is a map has an `ip`")]
+    NoAddress,
+    #[error("{0:?} is not a host")]
+    NoHost(String),
+}
+
+impl From<Fault> for PoolError {
+    /// Of the file as a whole, or of no place in it.
+    fn from(fault: Fault) -> Self {
+        Self { place: None, fault }
+    }
+}
 
 /// Which host is in which pool, and in which line.
 type Seen = BTreeMap<(String, Option<String>), (String, usize)>;
@@ -43,20 +89,17 @@ const OF_HOST: [&str; 4] = ["identity_file", "ip", "password", "user"];
 ///
 /// # Errors
 /// What is wrong with the file as a whole and where, by line and column.
-pub fn parse(text: &str, home: &Path, exists: impl Fn(&Path) -> bool) -> Result<Pools, String> {
-    let read = documents(text)
-        .map_err(|error| format!("line {}, column {}: {}", error.place.line, error.place.column, error.message))?;
+pub fn parse(text: &str, home: &Path, exists: impl Fn(&Path) -> bool) -> Result<Pools, PoolError> {
+    let read =
+        documents(text).map_err(|error| PoolError { place: Some(error.place), fault: Fault::Yaml(error.message) })?;
     let Some(document) = read.into_iter().find(|document| document.value.is_some()) else { return Ok(Pools::new()) };
     if let Some(twice) = document.duplicates.first() {
-        let (at, first) = (twice.place, twice.first.line);
-        return Err(format!(
-            "line {}, column {}: {} stands in line {first} already: a key twice",
-            at.line, at.column, twice.key
-        ));
+        let fault = Fault::Twice { key: twice.key.clone(), line: twice.first.line };
+        return Err(PoolError { place: Some(twice.place), fault });
     }
     let file = File { source: text, document: &document, home, exists: &exists };
     let Some(pools) = document.value.as_ref().and_then(Value::as_map) else {
-        return Err("it is no map of pools".to_owned());
+        return Err(Fault::NoPools.into());
     };
     // by name: the first pool that has a host keeps it
     let mut sorted: Vec<(&Value, &Value)> = pools.iter().collect();
@@ -80,22 +123,16 @@ impl File<'_> {
     }
 
     /// A fault with its place.
-    fn at(&self, path: &str, what: impl fmt::Display) -> String {
-        match self.document.places.get(path) {
-            Some(place) => format!("line {}, column {}: {what}", place.line, place.column),
-            None => what.to_string(),
-        }
+    fn at(&self, path: &str, fault: Fault) -> PoolError {
+        PoolError { place: self.document.places.get(path).copied(), fault }
     }
 
     /// A text; a plain value that YAML reads as something else is none.
-    fn text(&self, path: &str, value: &Value) -> Result<String, String> {
+    fn text(&self, path: &str, value: &Value) -> Result<String, PoolError> {
         match value {
             Value::Str(text) => Ok(text.clone()),
             Value::Int(number) if self.is_written(path, &number.to_string()) => Ok(number.to_string()),
-            other => {
-                let what = format!("{} ({}) is no text: put it in quotes", other.quoted(), other.type_name());
-                Err(self.at(path, what))
-            }
+            other => Err(self.at(path, Fault::NoText { value: other.quoted(), kind: other.type_name() })),
         }
     }
 
@@ -108,11 +145,11 @@ impl File<'_> {
         rest.strip_prefix(number).is_some_and(|rest| !rest.starts_with(goes_on))
     }
 
-    fn field(&self, path: &str, map: &Map, key: &str) -> Result<Option<String>, String> {
+    fn field(&self, path: &str, map: &Map, key: &str) -> Result<Option<String>, PoolError> {
         map.given(key).map(|value| self.text(&format!("{path}.{key}"), value)).transpose()
     }
 
-    fn key(&self, path: &str, map: &Map) -> Result<Option<PathBuf>, String> {
+    fn key(&self, path: &str, map: &Map) -> Result<Option<PathBuf>, PoolError> {
         let Some(file) = self.field(path, map, "identity_file")? else { return Ok(None) };
         let found = match file.strip_prefix("~/") {
             Some(rest) => self.home.join(rest),
@@ -120,27 +157,25 @@ impl File<'_> {
         };
         match (self.exists)(&found) {
             true => Ok(Some(found)),
-            false => Err(self.at(&format!("{path}.identity_file"), format!("there is no file {}", found.display()))),
+            false => Err(self.at(&format!("{path}.identity_file"), Fault::NoFile(found))),
         }
     }
 
-    fn only(&self, path: &str, map: &Map, known: [&str; 4]) -> Result<(), String> {
+    fn only(&self, path: &str, map: &Map, known: [&'static str; 4]) -> Result<(), PoolError> {
         let Some((key, _)) = map.iter().find(|(key, _)| !known.contains(&key.text().as_str())) else { return Ok(()) };
-        let what = format!("unknown field `{}`, expected one of {}", key.text(), known.join(", "));
-        Err(self.at(&format!("{path}{}", path_step(key)), what))
+        Err(self.at(&format!("{path}{}", path_step(key)), Fault::Unknown { key: key.text(), known }))
     }
 
     /// The hosts of a pool.
-    fn pool(&self, name: &Value, pool: &Value, seen: &mut Seen) -> Result<Vec<Host>, String> {
+    fn pool(&self, name: &Value, pool: &Value, seen: &mut Seen) -> Result<Vec<Host>, PoolError> {
         let path = format!("${}", path_step(name));
         if !matches!(name, Value::Str(_) | Value::Int(_)) {
-            let what = format!("the name {} ({}) is no text: put it in quotes", name.quoted(), name.type_name());
-            return Err(self.at(&path, what));
+            return Err(self.at(&path, Fault::Name { value: name.quoted(), kind: name.type_name() }));
         }
         let empty = Map::new();
         let map = match pool {
             Value::Null => &empty,
-            pool => pool.as_map().ok_or_else(|| self.at(&path, "it is no map with hosts"))?,
+            pool => pool.as_map().ok_or_else(|| self.at(&path, Fault::NoPool))?,
         };
         self.only(&path, map, OF_POOL)?;
         let shared = Host {
@@ -151,22 +186,18 @@ impl File<'_> {
         };
         let listed = match map.given("hosts") {
             None => &[],
-            Some(hosts) => hosts.as_list().ok_or_else(|| self.at(&format!("{path}.hosts"), "it is no list"))?,
+            Some(hosts) => hosts.as_list().ok_or_else(|| self.at(&format!("{path}.hosts"), Fault::NoList))?,
         };
         if listed.is_empty() {
-            return Err("it has no hosts".to_owned());
+            return Err(Fault::NoHosts.into());
         }
         let mut hosts = Vec::new();
         for (at, value) in listed.iter().enumerate() {
             let path = format!("{path}.hosts[{at}]");
             let host = self.host(&path, value, &shared)?;
             let known = seen.get(&(host.name.clone(), host.user.clone()));
-            if let Some((other, line)) = known {
-                let what = format!(
-                    "host {:?} is already in pool {other:?} (line {line}); a host is in one pool, once",
-                    host.name
-                );
-                return Err(self.at(&path, what));
+            if let Some((pool, line)) = known {
+                return Err(self.at(&path, Fault::Taken { host: host.name, pool: pool.clone(), line: *line }));
             }
             seen.insert((host.name.clone(), host.user.clone()), (name.text(), self.line(&path)));
             hosts.push(host);
@@ -174,14 +205,14 @@ impl File<'_> {
         Ok(hosts)
     }
 
-    fn host(&self, path: &str, value: &Value, shared: &Host) -> Result<Host, String> {
+    fn host(&self, path: &str, value: &Value, shared: &Host) -> Result<Host, PoolError> {
         let host = match value.as_map() {
             None => Host { name: self.text(path, value)?, ..shared.clone() },
             Some(map) => {
                 self.only(path, map, OF_HOST)?;
                 let name = self.field(path, map, "ip")?;
                 Host {
-                    name: name.ok_or_else(|| self.at(path, "a host that is a map has an `ip`"))?,
+                    name: name.ok_or_else(|| self.at(path, Fault::NoAddress))?,
                     user: self.field(path, map, "user")?.or_else(|| shared.user.clone()),
                     identity_file: self.key(path, map)?.or_else(|| shared.identity_file.clone()),
                     password: self.field(path, map, "password")?.or_else(|| shared.password.clone()),
@@ -190,7 +221,7 @@ impl File<'_> {
         };
         // a leading hyphen would be an option of ssh's
         if host.name.is_empty() || host.name.starts_with('-') || host.name.contains(char::is_whitespace) {
-            return Err(self.at(path, format!("{:?} is not a host", host.name)));
+            return Err(self.at(path, Fault::NoHost(host.name)));
         }
         Ok(host)
     }
@@ -200,7 +231,7 @@ impl File<'_> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Pools, String> {
+    fn read(text: &str) -> Result<Pools, PoolError> {
         parse(text, Path::new("/home/me"), |path| !path.ends_with("missing"))
     }
 
@@ -230,7 +261,7 @@ mod tests {
             ("a:\n  hosts: [x\n", "line 2, column 10: "),
             ("- a\n", "it is no map of pools"),
         ] {
-            let why = read(text).unwrap_err();
+            let why = read(text).unwrap_err().to_string();
             assert!(why.starts_with(says), "{says:?} does not begin {why}");
         }
     }
@@ -254,15 +285,13 @@ mod tests {
             ("~", "None (NoneType)"),
         ] {
             let pools = read(&format!("a:\n  hosts:\n  - {value}\nz:\n  hosts: [w]\n")).unwrap();
-            let why = pools["a"].as_ref().unwrap_err();
-            assert_eq!(*why, format!("line 3, column 5: {says} is no text: put it in quotes"), "{value}");
+            let why = pools["a"].as_ref().unwrap_err().to_string();
+            assert_eq!(why, format!("line 3, column 5: {says} is no text: put it in quotes"), "{value}");
             assert!(pools["z"].is_ok());
         }
-        assert!(
-            read("a:\n  user: off\n  hosts: [x]\n").unwrap()["a"].as_ref().unwrap_err().contains("line 2, column 9")
-        );
-        let why = read("no:\n  hosts: [x]\n").unwrap();
-        assert!(why["False"].as_ref().unwrap_err().contains("the name False (bool) is no text"), "{why:?}");
+        let why = |text: &str, pool: &str| read(text).unwrap()[pool].as_ref().unwrap_err().to_string();
+        assert!(why("a:\n  user: off\n  hosts: [x]\n", "a").contains("line 2, column 9"));
+        assert!(why("no:\n  hosts: [x]\n", "False").contains("the name False (bool) is no text"));
     }
 
     #[test]
@@ -283,7 +312,7 @@ mod tests {
             ("bad: {}\n", "it has no hosts"),
         ] {
             let pools = read(&format!("{text}a:\n  hosts: [x]\nz:\n  hosts: [w]\n")).unwrap();
-            let why = pools["bad"].as_ref().unwrap_err();
+            let why = pools["bad"].as_ref().unwrap_err().to_string();
             assert!(why.contains(says), "{says:?} is not in {why}");
             assert!(pools["a"].is_ok() && pools["z"].is_ok(), "{text}");
         }

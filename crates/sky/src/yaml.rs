@@ -155,7 +155,8 @@ impl Reader {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = matches!(style, ScalarStyle::Plain);
-                let value = scalar(&text, plain, tag.as_deref()).map_err(|message| YamlError { message, place })?;
+                let value = scalar(&text, plain, tag.as_deref());
+                let value = value.map_err(|error| YamlError { message: error.to_string(), place })?;
                 let merges = plain && tag.is_none() && text == "<<";
                 let written = Some(text.into_owned());
                 self.add(Node { value, place, merges, written, size: 1, below: Vec::new() }, anchor)
@@ -341,8 +342,23 @@ fn fits(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     LazyLock::force(pattern).as_ref().is_some_and(|regex| regex.is_match(text))
 }
 
+/// Why a text is no value of its type.
+#[derive(Debug, thiserror::Error)]
+enum ScalarError {
+    #[error("'{0}' is no boolean")]
+    Bool(String),
+    #[error("'{0}' is no whole number of at most 38 digits")]
+    Int(String),
+    #[error("'{0}' is no number")]
+    Float(String),
+    #[error("'{0}' is no date or time")]
+    Time(String),
+    #[error("{}", no_constructor(.0))]
+    Tag(String),
+}
+
 /// A scalar's value by its tag, or, if it is plain, by its form.
-fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, String> {
+fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, ScalarError> {
     let tag = match tag.map(short_tag) {
         Some(tag) if tag == "!" => "str".to_owned(),
         Some(tag) => tag,
@@ -355,14 +371,12 @@ fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, String> {
         "bool" => match text.to_lowercase().as_str() {
             "yes" | "true" | "on" => Ok(Value::Bool(true)),
             "no" | "false" | "off" => Ok(Value::Bool(false)),
-            _ => Err(format!("'{text}' is no boolean")),
+            _ => Err(ScalarError::Bool(text.to_owned())),
         },
-        "int" => {
-            integer(text).map(Value::Int).ok_or_else(|| format!("'{text}' is no whole number of at most 38 digits"))
-        }
-        "float" => number(text).map(Value::Float).ok_or_else(|| format!("'{text}' is no number")),
-        "timestamp" => time(text).ok_or_else(|| format!("'{text}' is no date or time")),
-        other => Err(no_constructor(other)),
+        "int" => integer(text).map(Value::Int).ok_or_else(|| ScalarError::Int(text.to_owned())),
+        "float" => number(text).map(Value::Float).ok_or_else(|| ScalarError::Float(text.to_owned())),
+        "timestamp" => time(text).ok_or_else(|| ScalarError::Time(text.to_owned())),
+        other => Err(ScalarError::Tag(other.to_owned())),
     }
 }
 

@@ -3,7 +3,7 @@
 use api::sky::keys;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use infra::access::{Access, Duplex, Identity, Pass};
+use infra::access::{Access, Duplex, Identity, Pass, PassError};
 use infra::local::{Agents, Host, Local, Machines};
 use infra::{Attention, MachineController, Provider, kubernetes, ssh};
 use kube::api::DynamicObject;
@@ -33,13 +33,13 @@ struct Here {
 }
 
 impl Agents for Here {
-    fn start<'a>(&'a self, machine: &'a Local) -> BoxFuture<'a, Result<(), String>> {
+    fn start<'a>(&'a self, machine: &'a Local) -> BoxFuture<'a, std::io::Result<()>> {
         async move {
             let mut running = self.running.lock().await;
             if running.get(&machine.folder).is_some_and(|(_, task)| !task.is_finished()) {
                 return Ok(());
             }
-            let program = std::env::current_exe().map_err(|error| error.to_string())?;
+            let program = std::env::current_exe()?;
             let shim = vec![program.clone().into(), "shim".into()];
             let mut config = Config::new(machine.folder.join("node"), &machine.node, shim);
             config.stand_ins = crate::initialize::stand_ins(&program.to_string_lossy());
@@ -52,7 +52,7 @@ impl Agents for Here {
             let has = |gpu: &&Gpu| machine.gpus.contains(&gpu.index);
             config.gpus = Some(self.gpus.iter().filter(has).cloned().collect());
             let world = node::kube_world::KubeWorld::new(self.client.clone(), &machine.node);
-            let agent = Agent::new(config, world).await.map_err(|error| error.to_string())?;
+            let agent = Agent::new(config, world).await?;
             let stop = CancellationToken::new();
             let task = tokio::spawn({
                 let stop = stop.clone();
@@ -101,12 +101,12 @@ struct Door {
 }
 
 impl Door {
-    async fn pass_of(&self, machine: &Identity, port: u16) -> Result<Pass, String> {
+    async fn pass_of(&self, machine: &Identity, port: u16) -> Result<Pass, PassError> {
         let nodes = crate::agent::nodes(&self.client);
         let token = |node: &DynamicObject| node.labels().get(keys::TOKEN).cloned();
-        let found = nodes.get_opt(&machine.node).await.map_err(|error| api::error_chain(&error))?;
+        let found = nodes.get_opt(&machine.node).await?;
         if found.is_some_and(|node| token(&node).as_deref() != Some(&machine.token)) {
-            return Err(format!("there is another node {0} already; remove it: kubectl delete node {0}", machine.node));
+            return Err(PassError::Taken(machine.node.clone()));
         }
         let mut node = crate::agent::bare(&machine.node);
         node["metadata"]["labels"] = json!(machine.labels);
@@ -114,14 +114,14 @@ impl Door {
         node["spec"]["taints"] = machine.taints.iter().map(taint).collect();
         let server = format!("https://127.0.0.1:{port}");
         let kubeconfig = crate::agent::kubeconfig(&self.home, &self.client, &server, &node, TOKEN_DAYS).await;
-        let kubeconfig = kubeconfig.map_err(|error| error.render())?;
-        let there = nodes.get(&machine.node).await.map_err(|error| api::error_chain(&error))?;
+        let kubeconfig = kubeconfig.map_err(|error| PassError::Kubeconfig(error.render()))?;
+        let there = nodes.get(&machine.node).await?;
         Ok(Pass { kubeconfig, uid: there.uid().unwrap_or_default() })
     }
 }
 
 impl Access for Door {
-    fn pass<'a>(&'a self, machine: &'a Identity, port: u16) -> BoxFuture<'a, Result<Pass, String>> {
+    fn pass<'a>(&'a self, machine: &'a Identity, port: u16) -> BoxFuture<'a, Result<Pass, PassError>> {
         self.pass_of(machine, port).boxed()
     }
 

@@ -237,7 +237,8 @@ impl<R: Reach> Keeper<R> {
     async fn start_agent(&self, line: &R::Line, record: &R::Record, port: u16) -> Result<(), Fault> {
         let (sha256, _) = self.program.digest().await?;
         let who = record.who();
-        let pass = self.access.pass(&who.identity(), port).await.map_err(Fault::Stuck)?;
+        let pass = self.access.pass(&who.identity(), port).await;
+        let pass = pass.map_err(|error| Fault::Stuck(api::error_chain(&error)))?;
         let (port, node) = (port.to_string(), format!("{} {port}", pass.uid));
         let more = R::of_agent(record);
         let mut variables = vec![

@@ -31,8 +31,13 @@ pub struct Line {
     pub pod: String,
 }
 
+/// A command did not run to an exit code: what is said of it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NoCode(String);
+
 /// The exit code of a command; `None` if it has none, because the connection broke.
-fn code(status: Option<Status>) -> Result<Option<i32>, String> {
+fn code(status: Option<Status>) -> Result<Option<i32>, NoCode> {
     let Some(status) = status else { return Ok(None) };
     if status.status.as_deref() == Some("Success") {
         return Ok(Some(0));
@@ -40,7 +45,7 @@ fn code(status: Option<Status>) -> Result<Option<i32>, String> {
     let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
     let code = causes.into_iter().find(|cause| cause.reason.as_deref() == Some("ExitCode"));
     let code = code.and_then(|cause| cause.message?.parse().ok());
-    code.map(Some).ok_or(status.message.unwrap_or_default())
+    code.map(Some).ok_or(NoCode(status.message.unwrap_or_default()))
 }
 
 impl Line {
@@ -130,7 +135,7 @@ impl crate::kept::Line for Line {
         let done = timeout(limit, all).await;
         process.abort();
         let (status, said, complaint) = done.map_err(late)?.map_err(|more| more.fault(&format!("`{function}`")))?;
-        let code = code(status).map_err(|why| Fault::Broken(shown(&why).into_owned()))?;
+        let code = code(status).map_err(|NoCode(why)| Fault::Broken(shown(&why).into_owned()))?;
         outcome(code, &said, &complaint)
     }
 }

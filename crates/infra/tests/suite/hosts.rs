@@ -7,7 +7,7 @@ use crate::cases::{Outside, Trouble};
 use api::sky::{Candidate, providers};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use infra::access::{Access, Duplex, Identity, Pass};
+use infra::access::{Access, Duplex, Identity, Pass, PassError};
 use infra::{Attention, Provider, ssh};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -76,7 +76,7 @@ pub fn program(folder: &Path) -> PathBuf {
 pub struct Door;
 
 impl Access for Door {
-    fn pass<'a>(&'a self, machine: &'a Identity, _: u16) -> BoxFuture<'a, Result<Pass, String>> {
+    fn pass<'a>(&'a self, machine: &'a Identity, _: u16) -> BoxFuture<'a, Result<Pass, PassError>> {
         let uid = machine.token.clone();
         async { Ok(Pass { kubeconfig: "{}".into(), uid }) }.boxed()
     }

@@ -27,7 +27,7 @@ impl Fake {
     }
 
     /// Makes a call with its effect, and with the planned trouble.
-    async fn call(&self, effect: impl FnOnce(&mut State)) -> Result<(), String> {
+    async fn call(&self, effect: impl FnOnce(&mut State)) -> std::io::Result<()> {
         let met = self.with(|state| {
             state.calls += 1;
             let met = state.trouble.filter(|(_, at)| *at == state.calls).map(|(trouble, _)| trouble);
@@ -39,14 +39,14 @@ impl Fake {
         });
         match met {
             None => Ok(()),
-            Some(Trouble::Fails | Trouble::LosesAnswer) => Err("no answer".to_owned()),
+            Some(Trouble::Fails | Trouble::LosesAnswer) => Err(std::io::Error::other("no answer")),
             Some(Trouble::KilledBefore | Trouble::KilledAfter) => std::future::pending().await,
         }
     }
 }
 
 impl Agents for Fake {
-    fn start<'a>(&'a self, machine: &'a Local) -> BoxFuture<'a, Result<(), String>> {
+    fn start<'a>(&'a self, machine: &'a Local) -> BoxFuture<'a, std::io::Result<()>> {
         self.call(|state| {
             state.running.insert(machine.folder.clone());
         })

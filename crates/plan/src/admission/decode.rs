@@ -2,7 +2,7 @@
 //! with Go's names for the types (golden README, quirk 19).
 
 use super::Denial;
-use api::quantity::Quantity;
+use api::quantity::{Quantity, QuantityError};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -69,23 +69,41 @@ static STRUCTS: LazyLock<BTreeMap<&'static str, Members>> = LazyLock::new(|| {
     lines.map(|(name, members)| (name, members.split(", ").filter_map(|m| m.split_once(' ')).collect())).collect()
 });
 
+/// The form of times in Go's words.
+const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+
+/// Why a value cannot be decoded, in the words of Go's decoder.
+#[derive(Debug, thiserror::Error)]
+enum DecodeError {
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
+    #[error("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}", layout = LAYOUT)]
+    TimeForm { text: String, rest: String, part: &'static str },
+    #[error("parsing time {text:?}: {what} out of range")]
+    TimeRange { text: String, what: &'static str },
+    #[error("parsing time {text:?}: extra text: {rest:?}")]
+    TimeEnd { text: String, rest: String },
+    #[error("json: cannot unmarshal {shown} into Go struct field {holder}.{path} of type {kind}")]
+    Mismatch { shown: String, holder: &'static str, path: String, kind: String },
+}
+
 /// Checks that a TrainJob's members have the types they are decoded into.
 pub fn decode_trainjob(object: &Value) -> Result<(), Denial> {
     let mut walk = Walk { path: Vec::new(), holder: "", first: None };
     // A quantity or time that cannot be read ends decoding at once; a plain mismatch is kept, and the first one is reported.
-    walk.value(object, "v1alpha1.TrainJob").map_err(Denial::Undecodable)?;
-    walk.first.map_or(Ok(()), |error| Err(Denial::Undecodable(error)))
+    let decoded = walk.value(object, "v1alpha1.TrainJob");
+    decoded.and(walk.first.map_or(Ok(()), Err)).map_err(|error| Denial::Undecodable(error.to_string()))
 }
 
 struct Walk {
     path: Vec<String>,
     /// The struct that holds the member, without its package.
     holder: &'static str,
-    first: Option<String>,
+    first: Option<DecodeError>,
 }
 
 impl Walk {
-    fn value(&mut self, value: &Value, kind: &'static str) -> Result<(), String> {
+    fn value(&mut self, value: &Value, kind: &'static str) -> Result<(), DecodeError> {
         if value.is_null() {
             return Ok(());
         }
@@ -120,7 +138,7 @@ impl Walk {
         Ok(())
     }
 
-    fn scalar(&mut self, value: &Value, kind: &'static str) -> Result<(), String> {
+    fn scalar(&mut self, value: &Value, kind: &'static str) -> Result<(), DecodeError> {
         let fits = match kind {
             "string" => value.is_string(),
             "bool" => value.is_boolean(),
@@ -131,7 +149,7 @@ impl Walk {
                     Value::String(text) => text.clone(),
                     other => other.to_string(),
                 };
-                return Quantity::parse(&text).map(|_| ()).map_err(|error| error.to_string());
+                return Ok(Quantity::parse(&text).map(drop)?);
             }
             "time" => match value {
                 Value::String(text) if text.parse::<jiff::Timestamp>().is_ok() => true,
@@ -139,7 +157,7 @@ impl Walk {
                 // Decoded as a string first, which counts as a plain mismatch with an end to it.
                 other => {
                     self.mismatch(other, "string");
-                    return Err(self.first.take().unwrap_or_default());
+                    return self.first.take().map_or(Ok(()), Err);
                 }
             },
             _ => true,
@@ -157,11 +175,7 @@ impl Walk {
         };
         let kind =
             kind.replace("quantity", "resource.Quantity").replace("map[string]resource.Quantity", "v1.ResourceList");
-        let error = format!(
-            "json: cannot unmarshal {shown} into Go struct field {}.{} of type {kind}",
-            self.holder,
-            self.path.join(".")
-        );
+        let error = DecodeError::Mismatch { shown, holder: self.holder, path: self.path.join("."), kind };
         self.first.get_or_insert(error);
     }
 }
@@ -182,8 +196,7 @@ fn go_kind(value: &Value) -> &'static str {
 }
 
 /// Go's words for a time that is not RFC 3339: where it went wrong, and what was expected there.
-fn unparsable_time(text: &str) -> String {
-    const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+fn unparsable_time(text: &str) -> DecodeError {
     const PARTS: [(&str, usize); 12] = [
         ("2006", 4),
         ("-", 0),
@@ -207,7 +220,7 @@ fn unparsable_time(text: &str) -> String {
             (_, None) => false,
         };
         if !fits {
-            return format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as {part:?}");
+            return DecodeError::TimeForm { text: text.to_owned(), rest: rest.to_owned(), part };
         }
         rest = if part.starts_with('Z') { rest } else { &rest[digits.max(1)..] };
     }
@@ -219,11 +232,13 @@ fn unparsable_time(text: &str) -> String {
         ("minute", 14..16, 0..=59),
         ("second", 17..19, 0..=59),
     ];
-    match bounds.into_iter().find(|(_, at, allowed)| !allowed.contains(&number(at.clone()))) {
-        Some((what, ..)) => format!("parsing time {text:?}: {what} out of range"),
+    let unfit = bounds.into_iter().find(|(_, at, allowed)| !allowed.contains(&number(at.clone())));
+    let text = text.to_owned();
+    match unfit {
+        Some((what, ..)) => DecodeError::TimeRange { text, what },
         // A day that the month does not have, or something after the end.
-        None if rest == "Z" => format!("parsing time {text:?}: day out of range"),
-        None => format!("parsing time {text:?}: extra text: {:?}", rest.trim_start_matches('Z')),
+        None if rest == "Z" => DecodeError::TimeRange { text, what: "day" },
+        None => DecodeError::TimeEnd { rest: rest.trim_start_matches('Z').to_owned(), text },
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Observed {
     /// As stored: what a status write sends back.
     stored: Arc<Value>,
     /// The same, typed; why not, where it cannot be read.
-    job: Result<MpiJob, String>,
+    job: serde_json::Result<MpiJob>,
     service: Option<Arc<Value>>,
     config: Option<Arc<Value>>,
     secret: Option<Arc<Value>>,
@@ -124,7 +124,7 @@ impl Reconciler for MpiJobController {
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let stored = world.get(&target.gvk, &target.key)?;
-        let job: Result<MpiJob, String> = MpiJob::deserialize(&*stored).map_err(|e| e.to_string());
+        let job = MpiJob::deserialize(&*stored);
         let Key { namespace, name } = &target.key;
         let get = |gvk: &Gvk, name: &str| world.get(gvk, &Key::new(namespace, name));
         let launcher = get(&jobs(), &launcher(name));

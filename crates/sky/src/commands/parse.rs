@@ -358,30 +358,41 @@ fn finish(command: &Command, given: &[(&Param, String)], arguments: Vec<String>)
     Ok(Call { path: command.path.clone(), given: names, values })
 }
 
+/// Why a value does not fit, in click's words.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("{0} is not in the range x>=1.")]
+    Range(i128),
+    #[error("{} is not a valid integer or \"none\" or \"all\"", quote(.0))]
+    IntegerOrNone(String),
+    #[error("{} is not a valid {kind}.", quote(.value))]
+    Number { value: String, kind: String },
+    #[error("{} is not one of {}.", quote(.value), .choices.iter().map(|one| format!("'{one}'")).collect::<Vec<_>>().join(", "))]
+    Choice { value: String, choices: Vec<String> },
+}
+
 /// Whether a value fits; a number is written plainly then, and a choice gets the case that it has in the table.
-fn fit(param: &Param, value: &mut String) -> Result<(), String> {
+fn fit(param: &Param, value: &mut String) -> Result<(), Unfit> {
     match &param.kind {
         _ if param.flag => Ok(()),
         Kind::Integer(name) if name == "int-or-none" && ["none", "all"].contains(&value.to_lowercase().as_str()) => {
             Ok(())
         }
         Kind::Integer(name) => match parse_int(value) {
-            Some(number) if name == "integer-range" && number < 1 => Err(format!("{number} is not in the range x>=1.")),
+            Some(number) if name == "integer-range" && number < 1 => Err(Unfit::Range(number)),
             Some(number) => {
                 *value = number.to_string();
                 Ok(())
             }
-            None if name == "int-or-none" => {
-                Err(format!("{} is not a valid integer or \"none\" or \"all\"", quote(value)))
-            }
-            None => Err(format!("{} is not a valid {}.", quote(value), name.replace('-', " "))),
+            None if name == "int-or-none" => Err(Unfit::IntegerOrNone(value.clone())),
+            None => Err(Unfit::Number { value: value.clone(), kind: name.replace('-', " ") }),
         },
         Kind::Float => match parse_float(value) {
             Some(number) => {
                 *value = float(number);
                 Ok(())
             }
-            None => Err(format!("{} is not a valid float.", quote(value))),
+            None => Err(Unfit::Number { value: value.clone(), kind: "float".to_owned() }),
         },
         Kind::Choice(list) => {
             let is_it = |one: &&String| *one == value || (param.any_case && one.eq_ignore_ascii_case(value));
@@ -390,10 +401,7 @@ fn fit(param: &Param, value: &mut String) -> Result<(), String> {
                     value.clone_from(known);
                     Ok(())
                 }
-                None => {
-                    let quoted: Vec<String> = list.iter().map(|one| format!("'{one}'")).collect();
-                    Err(format!("{} is not one of {}.", quote(value), quoted.join(", ")))
-                }
+                None => Err(Unfit::Choice { value: value.clone(), choices: list.clone() }),
             }
         }
         _ => Ok(()),

@@ -77,7 +77,7 @@ pub(super) fn list(call: &Call, world: &Circumstances<'_>) -> Printed {
     }
     let (name, count) = match asked.map(split).transpose() {
         Ok(pair) => pair.unwrap_or_default(),
-        Err(message) => return misused(&message),
+        Err(error) => return misused(&error.to_string()),
     };
     let pattern = |name: &str| {
         let pattern = |text: &str| regex::Regex::new(&format!("(?i){text}")).ok();
@@ -130,15 +130,24 @@ pub(super) fn list(call: &Call, world: &Circumstances<'_>) -> Printed {
     printed
 }
 
+/// Why a text names no accelerator.
+#[derive(Debug, thiserror::Error)]
+enum SplitError {
+    #[error("Invalid accelerator quantity {0}. Expected a positive integer.")]
+    Quantity(String),
+    #[error("Invalid accelerator string {0}. Expected format: <accelerator_name>[:<quantity>].")]
+    Format(String),
+}
+
 /// `A100:8`.
-fn split(text: &str) -> Result<(Option<String>, Option<f64>), String> {
+fn split(text: &str) -> Result<(Option<String>, Option<f64>), SplitError> {
     match text.split(':').collect::<Vec<_>>().as_slice() {
         [name] => Ok((Some((*name).to_owned()), None)),
         [name, count] => match count.trim().parse::<u32>() {
             Ok(count) if count > 0 => Ok((Some((*name).to_owned()), Some(f64::from(count)))),
-            _ => Err(format!("Invalid accelerator quantity {count}. Expected a positive integer.")),
+            _ => Err(SplitError::Quantity((*count).to_owned())),
         },
-        _ => Err(format!("Invalid accelerator string {text}. Expected format: <accelerator_name>[:<quantity>].")),
+        _ => Err(SplitError::Format(text.to_owned())),
     }
 }
 

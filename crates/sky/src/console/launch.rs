@@ -90,18 +90,20 @@ pub fn prepared_job(call: &Call, world: &Circumstances<'_>) -> Result<PreparedJo
     Ok(PreparedJob { name, kind, tasks, told: printed.out, source })
 }
 
-/// Whether a cluster may be called so; else what is said.
+/// A name that no cluster may have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "sky.exceptions.InvalidClusterNameError: Cluster name \"{0}\" is invalid; ensure it is fully matched by regex (e.g., only contains letters, numbers and dash): {CLUSTER_NAME}"
+)]
+pub struct NameError(String);
+
+/// Whether a cluster may be called so.
 ///
 /// # Errors
-/// The message.
-pub fn check_name(cluster: &str) -> Result<(), String> {
+/// It may not.
+pub fn check_name(cluster: &str) -> Result<(), NameError> {
     let is_name = Regex::new(&format!("^{CLUSTER_NAME}$")).is_ok_and(|pattern| pattern.is_match(cluster));
-    if is_name {
-        return Ok(());
-    }
-    Err(format!(
-        "sky.exceptions.InvalidClusterNameError: Cluster name \"{cluster}\" is invalid; ensure it is fully matched by regex (e.g., only contains letters, numbers and dash): {CLUSTER_NAME}"
-    ))
+    is_name.then_some(()).ok_or_else(|| NameError(cluster.to_owned()))
 }
 
 pub(super) fn dryrun(call: &Call, world: &Circumstances<'_>) -> Printed {
@@ -119,8 +121,8 @@ pub(super) fn dryrun(call: &Call, world: &Circumstances<'_>) -> Printed {
         Ok((printed, _)) => printed,
         Err(printed) => return printed,
     };
-    if let Some(Err(message)) = call.value("cluster").map(check_name) {
-        return printed.fail(1, message);
+    if let Some(Err(error)) = call.value("cluster").map(check_name) {
+        return printed.fail(1, error.to_string());
     }
     printed.line("Dryrun finished.");
     printed

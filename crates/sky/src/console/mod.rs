@@ -16,11 +16,11 @@ mod window;
 
 pub use hosts::Host;
 pub use jobs::{JobColumns, JobRow, going_on, jobs_table, wrong_choice};
-pub use launch::{Planned, Prepared, PreparedJob, check_name, planned, prepared, prepared_job};
+pub use launch::{NameError, Planned, Prepared, PreparedJob, check_name, planned, prepared, prepared_job};
 pub use serving::{ReplicaRow, ServedKind, ServiceRow, served_table};
 pub use source::Source;
 pub use table::{plain, ruled};
-pub use window::Submitted;
+pub use window::{Submitted, WindowError};
 
 use placement::{Catalogue, Cloud, FreeNode};
 
@@ -32,6 +32,16 @@ use crate::error::TaskError;
 const VERSION: &str = "0.14.1";
 /// Where SkyPilot's price lists are to be had.
 const PRICE_LISTS: &str = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8";
+
+/// A place that was tried for `sky check`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// Its name in `infra`.
+    pub place: String,
+    pub is_usable: bool,
+    /// What was seen, or why it cannot be used.
+    pub said: String,
+}
 
 /// What a machine knows.
 #[derive(Clone, Copy)]
@@ -54,8 +64,8 @@ pub struct Circumstances<'a> {
     pub contexts: &'a [String],
     /// Why a place that is set up is of no use: its name in `infra`, and the reason.
     pub unusable: &'a [(String, String)],
-    /// Places that were tried for `sky check`: their names in `infra`, and what was seen, or why they are of no use.
-    pub tried: &'a [(String, Result<String, String>)],
+    /// Places that were tried for `sky check`.
+    pub tried: &'a [Tried],
     /// The text of a file.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
     /// What a path is.

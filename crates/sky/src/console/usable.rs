@@ -3,7 +3,7 @@
 use placement::{Cloud, FreeNode};
 use serde_json::{Value, json};
 
-use super::{Circumstances, Printed, table};
+use super::{Circumstances, Printed, Tried, table};
 use crate::commands::Call;
 
 pub(super) fn check(call: &Call, world: &Circumstances<'_>) -> Printed {
@@ -36,7 +36,7 @@ pub(super) fn check(call: &Call, world: &Circumstances<'_>) -> Printed {
     let mut row = |infra: String, usable: bool, why: String| {
         rows.push(vec![infra, if usable { "yes" } else { "no" }.to_owned(), why]);
     };
-    let tried = |infra: &str| world.tried.iter().find(|(place, _)| place == infra).map(|(_, said)| said);
+    let tried = |infra: &str| world.tried.iter().find(|one| one.place == infra);
     let is_enabled = |cloud| world.enabled.contains(&cloud);
     let not_allowed = |cloud: Cloud| format!("`allowed_clouds` in ~/.sky/config.yaml lacks {}", cloud.name());
     if is_asked(Cloud::Local, None) {
@@ -58,8 +58,8 @@ pub(super) fn check(call: &Call, world: &Circumstances<'_>) -> Printed {
         let (is_usable, why) = match (is_enabled(Cloud::Ssh), tried(&place)) {
             (false, _) => (false, not_allowed(Cloud::Ssh)),
             (true, None) => (true, format!("{} host{plural}{seen}", hosts.len())),
-            (true, Some(Ok(said))) => (true, format!("{said}{seen}")),
-            (true, Some(Err(why))) => (false, why.clone()),
+            (true, Some(Tried { said, is_usable: true, .. })) => (true, format!("{said}{seen}")),
+            (true, Some(Tried { said, is_usable: false, .. })) => (false, said.clone()),
         };
         row(place, is_usable, why);
     }
@@ -82,8 +82,8 @@ pub(super) fn check(call: &Call, world: &Circumstances<'_>) -> Printed {
                 let free = format!("free on its nodes: {}", free.join("; "));
                 let (is_usable, why) = match tried(&place) {
                     None => (true, free),
-                    Some(Ok(said)) => (true, format!("{said}; {free}")),
-                    Some(Err(why)) => (false, why.clone()),
+                    Some(Tried { said, is_usable: true, .. }) => (true, format!("{said}; {free}")),
+                    Some(Tried { said, is_usable: false, .. }) => (false, said.clone()),
                 };
                 row(place, is_usable, why);
             }

@@ -5,6 +5,22 @@ use jiff::tz::TimeZone;
 
 use crate::commands::Call;
 
+/// Why the options cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    #[error(
+        "--since and --after are mutually exclusive: --since is a relative window from now, --after is an absolute lower bound."
+    )]
+    Both,
+    #[error("Invalid value for --since: Invalid time format: {0}")]
+    Since(String),
+    #[error(
+        "Invalid value for {option}: Invalid date/time '{text}'. Use e.g. \"2026-01-13\", \"2026-01-13 15:30:00\", or \
+         \"2026-01-13T15:30:00\"."
+    )]
+    Time { option: &'static str, text: String },
+}
+
 /// Between which times shown jobs were submitted, both included: seconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Submitted {
@@ -17,28 +33,18 @@ impl Submitted {
     ///
     /// # Errors
     /// The message about an option.
-    pub fn read(call: &Call, now: i64, zone: &TimeZone) -> Result<Self, String> {
+    pub fn read(call: &Call, now: i64, zone: &TimeZone) -> Result<Self, WindowError> {
         let (since, after) = (call.value("since"), call.value("after"));
         if since.is_some() && after.is_some() {
-            return Err("--since and --after are mutually exclusive: --since is a relative window from now, \
-                        --after is an absolute lower bound."
-                .to_owned());
+            return Err(WindowError::Both);
         }
         let since = since.map(|text| {
-            let secs =
-                seconds(text).ok_or_else(|| format!("Invalid value for --since: Invalid time format: {text}"))?;
-            Ok::<i64, String>(now.saturating_sub(secs))
+            let secs = seconds(text).ok_or_else(|| WindowError::Since(text.to_owned()))?;
+            Ok::<i64, WindowError>(now.saturating_sub(secs))
         });
-        let of = |option: &str, text: Option<&str>| {
-            let read = text.map(|text| {
-                time(text, zone).ok_or_else(|| {
-                    format!(
-                        "Invalid value for {option}: Invalid date/time '{text}'. Use e.g. \"2026-01-13\", \
-                         \"2026-01-13 15:30:00\", or \"2026-01-13T15:30:00\"."
-                    )
-                })
-            });
-            read.transpose()
+        let of = |option: &'static str, text: Option<&str>| {
+            let wrong = |text: &str| WindowError::Time { option, text: text.to_owned() };
+            text.map(|text| time(text, zone).ok_or_else(|| wrong(text))).transpose()
         };
         let after = of("--after", after)?.or(since.transpose()?);
         Ok(Self { after, before: of("--before", call.value("before"))? })
@@ -83,7 +89,7 @@ mod tests {
     use super::*;
     use crate::commands::{Parsed, commands, parse};
 
-    fn read(words: &[&str]) -> Result<Submitted, String> {
+    fn read(words: &[&str]) -> Result<Submitted, WindowError> {
         let words: Vec<String> = ["jobs", "queue"].iter().chain(words).map(|word| (*word).to_owned()).collect();
         match parse(&commands(), &words) {
             Ok(Parsed::Call(call)) => Submitted::read(&call, 1_800_000_000, &TimeZone::UTC),
@@ -98,7 +104,10 @@ mod tests {
             assert_eq!(read(&["--since", text]), Ok(Submitted { after, before: None }), "{text}");
         }
         for text in ["1h30m", "", "m", "1min", "0.5", "-1h", "1e3s", "5."] {
-            assert!(read(&["--since", text]).unwrap_err().ends_with(&format!("Invalid time format: {text}")), "{text}");
+            assert!(
+                read(&["--since", text]).unwrap_err().to_string().ends_with(&format!("Invalid time format: {text}")),
+                "{text}"
+            );
         }
         for (text, time) in
             [("2026-01-13", 1_768_262_400), ("2026-1-13 15:30", 1_768_318_200), ("2026-01-13T15:30:05", 1_768_318_205)]
@@ -106,9 +115,12 @@ mod tests {
             assert_eq!(read(&["--before", text]), Ok(Submitted { after: None, before: Some(time) }), "{text}");
         }
         for text in ["yesterday", "20260113", "2026-13-01", "2026-01-13 24:00:00", "2026-01-13T15:30:00Z"] {
-            assert!(read(&["--after", text]).unwrap_err().contains(&format!("date/time '{text}'")), "{text}");
+            assert!(
+                read(&["--after", text]).unwrap_err().to_string().contains(&format!("date/time '{text}'")),
+                "{text}"
+            );
         }
-        assert!(read(&["--after", "2026-01-13", "--since", "1h"]).unwrap_err().contains("mutually exclusive"));
+        assert_eq!(read(&["--after", "2026-01-13", "--since", "1h"]), Err(WindowError::Both));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) async fn launch(call: &Call, world: &Circumstances<'_>, around: Aroun
     say(told.trim_end());
     let shown = call.value("cluster").unwrap_or(world.cluster).to_owned();
     say(format!("Running on cluster: {shown}"));
-    check_name(&shown).map_err(|message| End::Trouble(Trouble::Said(message)))?;
+    check_name(&shown).map_err(|error| End::Trouble(Trouble::Said(error.to_string())))?;
     if task.service.is_some() {
         eprintln!("{}", as_typed("The section `service` has no effect here; `sky serve up` launches a service."));
     }

@@ -36,7 +36,7 @@ pub(in crate::sky::verbs) async fn launch(call: &Call, world: &Circumstances<'_>
     let count = count(call)?;
     let PreparedJob { name, kind, mut tasks, told, source } = prepared_job(call, world).map_err(End::Printed)?;
     say(told.trim_end());
-    check_name(&name).map_err(|message| End::Trouble(Trouble::Said(message)))?;
+    check_name(&name).map_err(|error| End::Trouble(Trouble::Said(error.to_string())))?;
     let group = match kind {
         Kind::Serial => None,
         Kind::Parallel(group) => Some(group),

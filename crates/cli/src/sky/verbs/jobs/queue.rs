@@ -133,7 +133,7 @@ impl Wanted {
             all_users: call.is_set("all_users"),
             skip_finished: call.is_set("skip_finished") || !bare.is_empty(),
             statuses,
-            submitted: submitted.map_err(|message| misused(call, message))?,
+            submitted: submitted.map_err(|error| misused(call, error.to_string()))?,
             infra,
             limit: (!call.is_set("all")).then_some(limit),
         })
