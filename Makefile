@@ -151,6 +151,7 @@ soak: bin $(VENV)/api $(VENV)/data sdk-pythons sshd ## what the gate does a tent
 	SOAK_KILLS=$${SOAK_KILLS:-200} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/api/test_durability.py -q -s -k kills
 	SOAK_KILLS=$${SOAK_KILLS:-200} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/data/test_initializers.py -q -s -k kill
 	SOAK_KILLS=$${SOAK_KILLS:-20} SEED=$${SEED:-$$$$} PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest e2e/sky/test_sky_ssh.py e2e/sky/test_sky_lost.py -q -s -k 'kills or lost'
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" SEED=$${SEED:-$$$$} $(VENV)/bin/python e2e/sky/soak_jobs.py
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" CASES=$${CASES:-20000} SEED=$${SEED:-$$$$} $(VENV)/bin/python -m pytest e2e/api/test_schemas.py -q -s --timeout 0
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package apiserver --test it parsers)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-2000} cargo test --release --package apiserver --test it hostile_definitions)
