@@ -45,11 +45,13 @@ class Host:
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.host_key)
         shutil.copy(f"{key}.pub", folder / "authorized_keys")
         self.authorized = (folder / "authorized_keys").read_text()
+        # all of /etc, because a package that is installed here replaces /etc/passwd, which ends what is mounted over that file
+        run("cp", "-a", "/etc", folder / "etc")
         users = pathlib.Path("/etc/passwd").read_text()
         users += f"sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\n{USER}:x:{UID}:{UID}::{self.home}:/bin/bash\n"
-        (folder / "passwd").write_text(users)
+        (folder / "etc/passwd").write_text(users)
         secret = run("openssl", "passwd", "-6", PASSWORD).stdout.strip()
-        (folder / "shadow").write_text(f"{USER}:{secret}:19000::::::\n")
+        (folder / "etc/shadow").write_text(f"{USER}:{secret}:19000::::::\n")
         lines = {
             "Port": "22", "HostKey": self.host_key, "PidFile": "none", "AuthorizedKeysFile": folder / "authorized_keys",
             "StrictModes": "no", "UsePAM": "no", "PasswordAuthentication": "no", "MaxStartups": "100", **options,
@@ -62,8 +64,7 @@ class Host:
         libraries = SSHD.parents[1] / "lib/x86_64-linux-gnu"
         script = f"""
             set -e
-            mount --bind {self.folder}/passwd /etc/passwd
-            mount --bind {self.folder}/shadow /etc/shadow
+            mount --bind {self.folder}/etc /etc
             mount -t tmpfs tmpfs /run
             mkdir -p /run/sshd
             mount -t proc proc /proc
