@@ -435,6 +435,7 @@ class Soak:
             until("all jobs to end", self.ended, JOBS_WAIT + settings.seconds)
         except TimeoutError:
             pass  # each that has not ended is named below
+        self.took = time.time() - self.begin
         self.says("the jobs have ended")
         return self.judged()
 
@@ -481,6 +482,8 @@ class Soak:
             "jobs": len(self.numbers), "succeeded": len(succeeded), "attempts": sum(len(of) for of in self.watcher.attempts.values()),
             "recoveries": recoveries, "falseRecoveries": len(false), "linesLost": lost, "linesTwice": twice, "leftovers": left,
             "goodput": round(useful / done, 4) if done else None,
+            # useful seconds in all seconds of all machines, which also wait for jobs and for the control plane
+            "machineUse": round(useful * PAUSE / (len(self.lan.hosts) * self.took), 4),
             "delays": {"median": round(statistics.median(delays), 2), "max": max(delays), "all": sorted(delays)} if delays else None,
             "broken": self.broken,
         }  # fmt: skip
@@ -501,7 +504,7 @@ class Soak:
                 if kill.what in LOSSES and kill.machine == machine and seconds_of(attempt["beganAt"]) - 1 <= kill.at <= ended + 1
             ]  # fmt: skip
             run = next((run for run in (task.runs if task else []) if run["at"] > ended), None)
-            is_warm = self.settings.pool or following["cluster"] == attempt["cluster"]
+            is_warm = following["cluster"] == attempt["cluster"]
             # another kill in between delays it by right
             calm = run is not None and not any(
                 kill.machine in (None, machine) and kill.at < run["at"] and kill.until > ended - 1 and kill not in losses[-1:] for kill in self.killed
@@ -552,7 +555,10 @@ class Soak:
         found: list[str] = []
 
         def none() -> bool:
-            found[:] = self.left()
+            try:
+                found[:] = self.left()
+            except FileNotFoundError:  # it goes while it is looked at
+                return False
             return not found
 
         with contextlib.suppress(TimeoutError):
@@ -572,7 +578,8 @@ def soak(settings: Settings, log: Callable[[str], None]) -> Iterator[Soak]:
             if one is not None:
                 one.end()
             if settings.keep is not None and (one is None or one.broken or sys.exc_info()[0] is not None):
-                shutil.copytree(folder, settings.keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("program", "h[0-9]*"), ignore_dangling_symlinks=True)
+                with contextlib.suppress(shutil.Error):  # sockets cannot be copied
+                    shutil.copytree(folder, settings.keep, dirs_exist_ok=True, symlinks=True, ignore=shutil.ignore_patterns("h[0-9]*"))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
