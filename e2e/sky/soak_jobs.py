@@ -513,7 +513,8 @@ class Soak:
                 "job": number, "attempt": at, "machine": machine, "ground": attempt["ground"], "evidence": attempt["evidence"], "at": ended,
                 "loss": self.shown(losses[-1]) if losses else None,
                 "noticed": round(ended - losses[-1].until, 2) if losses else None,
-                "delay": round(run["at"] - ended, 2) if run and is_warm and calm else None,
+                # until the next attempt runs; on a warm machine, and without other kills
+                "next": round(run["at"] - ended, 2) if run else None, "delay": round(run["at"] - ended, 2) if run and is_warm and calm else None,
             })  # fmt: skip
         return found
 
