@@ -548,8 +548,10 @@ class Soak:
         found += [f"record ssh/{path.name}" for path in (self.sky.home / "ssh").glob("*")]
         nodes = self.sky.get("nodes")["items"]
         found += [f"node {node['metadata']['name']}" for node in nodes if "sky.trainyard.dev/token" in node["metadata"]["labels"]]
-        pods = self.sky.get("pods")["items"]
-        return found + [f"pod {pod['metadata']['name']}" for pod in pods]
+        found += [f"pod {pod['metadata']['name']}" for pod in self.sky.get("pods")["items"]]
+        # what clusters cost is recorded for a week
+        unused = json.loads(self.sky.run("clean", "--older-than", "0s", "-o", "json").stdout)["items"]
+        return found + [f"{item['kind']} {item['name']}" for item in unused if item["kind"] != "clusters"]
 
     def leftovers(self) -> list[str]:
         """What is still there when it had time to go."""
