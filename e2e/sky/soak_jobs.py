@@ -307,11 +307,9 @@ class Soak:
         on = [task.number for task in self.tasks() if task.runs and task.runs[-1]["machine"] == machine]
         return next((number for number in on if self.watcher.state(number) == "RUNNING"), None)
 
-    def agent(self, host: Host) -> int | None:
+    def agent(self, host: Host) -> int:
         """The process of the agent of a machine, as the machine counts."""
-        with contextlib.suppress(OSError, ValueError):
-            return int((host.home / f".trainyard-machine/{host.name}/node/agent.lock").read_text())
-        return None
+        return int((host.home / f".trainyard-machine/{host.name}/node/agent.lock").read_text())
 
     def flows(self, machine: str) -> bool:
         """Whether the control plane has a line that is younger than the slack from the job that runs on this machine."""
@@ -352,12 +350,13 @@ class Soak:
         done = Killed(what, host.name, time.time())
         self.killed.append(done)
         if what == AGENT:
-            agent = self.agent(host)
-            if agent is not None:
-                with contextlib.suppress(subprocess.CalledProcessError):  # there is none now
-                    host.inside("kill", "-9", agent)
             done.until = time.time()
-            self.says(f"agent of {of} killed")
+            try:
+                host.inside("kill", "-9", self.agent(host))
+                self.says(f"agent of {of} killed")
+            except (OSError, ValueError, subprocess.CalledProcessError):
+                self.killed.remove(done)
+                self.says(f"agent of {of} not killed: none runs")
             return None
         back: Callable[[], None]
         if what == SSHD:
