@@ -117,14 +117,17 @@ def lines(count: int) -> bytes:
     return b"".join(b"line %d\n" % n for n in range(1, count + 1))
 
 
-def test_many_followers_of_a_pod_are_told_the_same(raw: Raw, yard: Yard, address: Address, pods: list[Pod]) -> None:
-    pod = Pod(raw, "many", counting(100, "0.1"))
+def test_many_followers_of_a_pod_are_told_the_same(raw: Raw, yard: Yard, address: Address, pods: list[Pod], tmp_path: pathlib.Path) -> None:
+    go = tmp_path / "go"
+    # however long the machine takes to answer all followers
+    pod = Pod(raw, "many", f"until [ -e {go} ]; do sleep 0.1; done; {counting(100, '0.02')}")
     pods.append(pod)
     before = resident(yard)
     followers = [pod.follow(address) for _ in range(200)]
     assert pod.open_files(yard) == 200
     assert raw.call(PODS)[0] == 200
     assert resident(yard) - before < 60
+    go.touch()
     for follower in followers:
         assert rest(follower) == lines(100)
         # the same connection takes another request
