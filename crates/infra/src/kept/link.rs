@@ -1,10 +1,11 @@
 //! A connection to a machine, through which its agent reaches the API server, and what happens when it ends.
 
-use super::{Keeper, Kept, Reach, locked};
+use super::{Keeper, Kept, Machine, Reach, locked};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use managed::provider::{Failure, Found};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -53,6 +54,27 @@ impl<R: Reach> Keeper<R> {
             tokio::spawn(async move { keeper.up_again(&token, &id).await });
         });
         Link { port, held, ended, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Tries until a machine that this process has never reached is up, or need not be. After a restart of the control plane there is no
+    /// lost link that would have it brought up.
+    pub(super) fn await_return(self: &Arc<Self>, token: &str, machine: Arc<Machine<R>>) {
+        if locked(&machine.link).is_some() || machine.awaited.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (keeper, token) = (self.clone(), token.to_owned());
+        tokio::spawn(async move {
+            let mut pause = AGAIN;
+            let mut is_up = false;
+            while !is_up && locked(&machine.link).is_none() {
+                tokio::time::sleep(pause).await;
+                pause = pause.saturating_mul(2).min(R::AGAIN_MAX);
+                // boxed, because it keeps a link, which may have it brought up in turn
+                let up: BoxFuture<'_, Result<Found, Failure>> = keeper.up(&token).boxed();
+                is_up = up.await.is_ok();
+            }
+            machine.awaited.store(false, Ordering::Release);
+        });
     }
 
     /// Tries until the machine is up, or until its lost link is closed or replaced.

@@ -20,9 +20,10 @@ use crate::making::Making;
 use crate::program::Program;
 use crate::provider::{Answering, Provider};
 use futures::FutureExt;
-use managed::provider::{Failure, Found, Handle, Request, Seen, State};
+use managed::provider::{Failure, Fate, Found, Handle, Request, Seen, State};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,13 +50,16 @@ pub struct Machine<R: Reach> {
     /// The task that checks it and brings it up; it may have to copy the program again.
     coming_up: Making<Found>,
     link: Mutex<Option<Link<R::Held>>>,
+    /// Whether a task tries again and again to reach it.
+    awaited: AtomicBool,
     pub memory: R::Memory,
 }
 
 impl<R: Reach> Default for Machine<R> {
     fn default() -> Self {
         let (turn, making, coming_up) = (tokio::sync::Mutex::default(), Making::default(), Making::default());
-        Self { turn, making, coming_up, link: Mutex::default(), memory: R::Memory::default() }
+        let (link, awaited) = (Mutex::default(), AtomicBool::default());
+        Self { turn, making, coming_up, link, awaited, memory: R::Memory::default() }
     }
 }
 
@@ -121,9 +125,13 @@ impl<R: Reach> Keeper<R> {
 
     /// Like [`Self::up`], but goes on if its caller is cut off: copying the program again may take longer than a call.
     async fn observe(self: &Arc<Self>, token: &str) -> Result<Found, Failure> {
-        let (keeper, token) = (self.clone(), token.to_owned());
-        let machine = self.machine(&token);
-        machine.coming_up.join(|| async move { keeper.up(&token).await }).await
+        let (keeper, its) = (self.clone(), token.to_owned());
+        let machine = self.machine(token);
+        let found = machine.coming_up.join(|| async move { keeper.up(&its).await }).await;
+        if found.as_ref().is_err_and(|failure| failure.fate == Fate::Retry) {
+            self.await_return(token, machine);
+        }
+        found
     }
 
     /// The state of the machine. One that must run has its agent and its connection afterwards.
