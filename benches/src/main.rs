@@ -26,6 +26,7 @@ mod plan;
 mod queue;
 mod ray;
 mod reports;
+mod serving;
 mod sky;
 mod sshd;
 mod startup;
@@ -42,7 +43,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Flags {
-    /// Only these, with commas: plan, queue, placement, store, api, configmaps, watchers, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, sky, managed, overhead
+    /// Only these, with commas: plan, queue, placement, store, api, configmaps, watchers, trainjobs, waiting, sweep, reports, operator, mpijobs, mpirun, startup, downloads, sky, managed, serving, overhead
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// The binary to measure
@@ -92,6 +93,10 @@ pub struct Setting {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    let mut words = std::env::args().skip(1);
+    if let (Some(serving::ORIGIN), Some(address)) = (words.next().as_deref(), words.next()) {
+        return serving::origin(&address).await;
+    }
     let flags = Flags::parse();
     let kubernetes = !flags.no_peer && peer::has_go();
     if !kubernetes && !flags.no_peer {
@@ -158,6 +163,9 @@ async fn main() -> Result<()> {
     }
     if wanted("managed") {
         figures.extend(managed::measure(&setting).await?);
+    }
+    if wanted("serving") {
+        figures.extend(serving::measure(&setting).await?);
     }
     if wanted("overhead") {
         figures.extend(overhead::measure(&setting)?);

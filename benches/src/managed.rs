@@ -63,14 +63,14 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
 }
 
 /// A control plane, and a user of it.
-struct Yard {
-    peer: Peer,
+pub struct Yard {
+    pub peer: Peer,
     binary: PathBuf,
-    home: TempDir,
+    pub home: TempDir,
 }
 
 impl Yard {
-    fn start(setting: &Setting) -> Result<Self> {
+    pub fn start(setting: &Setting) -> Result<Self> {
         let binary = std::path::absolute(&setting.trainyard)?;
         let home = tempfile::tempdir()?;
         let peer = Peer::trainyard_with(&binary, &[], |command| {
@@ -80,7 +80,7 @@ impl Yard {
     }
 
     /// What a command prints; it must succeed.
-    fn says(&self, words: &[&str]) -> Result<String> {
+    pub fn says(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.binary);
         command.args(words).env("HOME", self.home.path()).env("TRAINYARD_HOME", self.peer.folder());
         let ended = command.current_dir(self.home.path()).stdin(Stdio::null()).output()?;
@@ -109,7 +109,8 @@ impl Yard {
     }
 }
 
-async fn get(client: &Client, path: &str) -> Result<Value> {
+/// An object of this group.
+pub async fn get(client: &Client, path: &str) -> Result<Value> {
     Ok(client.request(Request::get(format!("{OBJECTS}/{path}")).body(Vec::new())?).await?)
 }
 

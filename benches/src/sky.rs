@@ -279,12 +279,17 @@ impl Drop for SkyPilot<'_> {
     }
 }
 
+/// The command `sky` of SkyPilot.
+pub fn program() -> Result<PathBuf> {
+    let folder = std::env::var_os("SKYPILOT").map_or_else(|| PathBuf::from(".venv/skypilot/bin"), PathBuf::from);
+    let program = std::path::absolute(folder)?.join("sky");
+    ensure!(program.is_file(), "there is no {}: make .venv/skypilot/done", program.display());
+    Ok(program)
+}
+
 impl<'a> SkyPilot<'a> {
     fn start(home: &'a Home) -> Result<Self> {
-        let folder = std::env::var_os("SKYPILOT").map_or_else(|| PathBuf::from(".venv/skypilot/bin"), PathBuf::from);
-        let folder = std::path::absolute(folder)?;
-        let program = folder.join("sky");
-        ensure!(program.is_file(), "there is no {}: make .venv/skypilot/done", program.display());
+        let program = program()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let mut command = Command::new(&program);
         home.of(&mut command);
