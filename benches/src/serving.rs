@@ -9,15 +9,15 @@ use crate::load::p99_ms;
 use crate::managed::Yard;
 use crate::peer::{anonymous_mb, until};
 use crate::sky::program;
-use crate::sweep::beside;
+use crate::sweep::{Daemon, beside, free_port};
 use crate::{Figure, Setting};
 use anyhow::{Context, Result, bail, ensure};
 use futures::future::try_join_all;
 use serde_json::Value;
 use std::fs;
-use std::net::{SocketAddr, TcpListener as Ports};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,9 +28,9 @@ use tokio::time::{interval, timeout};
 pub const ORIGIN: &str = "--origin";
 const CONNECTIONS: usize = 64;
 const SECONDS: u64 = 10;
-/// Streams that are opened: each costs the load balancer two files, of which a process may often open 20,000.
+/// How many streams are opened. The load balancer needs two open files for each, and its limit may be 20,000 open files.
 const STREAMS: usize = 9_000;
-/// Streams whose memory is told.
+/// The figure is the memory of this many streams, in proportion to those that were opened.
 const IDLE: f64 = 10_000.0;
 const LIMIT: Duration = Duration::from_secs(120);
 /// An answer is as long as that of a small model.
@@ -100,16 +100,16 @@ pub async fn measure(setting: &Setting) -> Result<Vec<Figure>> {
     let (mut haproxy, mut haproxy_added, mut theirs) = (None, None, None);
     if setting.peers {
         let measured = async {
-            let peer = Haproxy::start(&service.replicas).await?;
+            let peer = start_haproxy(&service.replicas).await?;
             anyhow::Ok((rate(peer.at, seconds).await?, latency(peer.at, ours / 2.0, seconds).await? - direct))
         };
         match measured.await {
             Ok((rate, added)) => (haproxy, haproxy_added) = (Some(rate), Some(added)),
-            Err(error) => eprintln!("MISSING: HAProxy is not compared with: {error:#}"),
+            Err(error) => eprintln!("MISSING: the comparison with HAProxy: {error:#}"),
         }
         let measured = async {
-            let peer = SkyServe::start(&service.replicas).await?;
-            rate(peer.0.at, seconds).await.map(Some)
+            let peer = start_skyserve(&service.replicas).await?;
+            rate(peer.at, seconds).await.map(Some)
         };
         theirs = beside("SkyServe", measured.await);
     }
@@ -177,69 +177,50 @@ impl Drop for Service {
     }
 }
 
-/// A process that listens, ended when dropped.
+/// A load balancer that we compare with.
 struct Listener {
-    child: Child,
     at: SocketAddr,
+    _program: Daemon,
     _folder: TempDir,
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Listener {
     async fn start(mut command: Command, at: SocketAddr, folder: TempDir) -> Result<Self> {
         let log = fs::File::create(folder.path().join("log"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| format!("{command:?}"))?;
-        let listener = Self { child, at, _folder: folder };
+        let program = Daemon(command.spawn().with_context(|| format!("{command:?}"))?);
+        let listener = Self { at, _program: program, _folder: folder };
         until(LIMIT, async || exchange(&mut connect(at).await?).await).await?;
         Ok(listener)
     }
 }
 
-fn free_port() -> Result<u16> {
-    Ok(Ports::bind(("127.0.0.1", 0))?.local_addr()?.port())
+async fn start_haproxy(replicas: &[SocketAddr]) -> Result<Listener> {
+    let folder = tempfile::tempdir()?;
+    let at = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+    let servers: Vec<String> =
+        replicas.iter().enumerate().map(|(at, replica)| format!("  server s{at} {replica}\n")).collect();
+    let file = folder.path().join("haproxy.cfg");
+    let text = format!(
+        "global\n  nbthread 2\n  maxconn 8000\ndefaults\n  mode http\n  timeout client 120s\n  timeout server 120s\n  timeout connect 5s\n  option forwardfor\nfrontend f\n  bind {at}\n  default_backend b\nbackend b\n  balance leastconn\n{}",
+        servers.concat()
+    );
+    fs::write(&file, text)?;
+    let program = std::env::var_os("HAPROXY").unwrap_or_else(|| "/usr/sbin/haproxy".into());
+    ensure!(Path::new(&program).is_file(), "there is no HAProxy: apt-get install haproxy");
+    let mut command = Command::new(program);
+    command.arg("-db").arg("-f").arg(file);
+    Listener::start(command, at, folder).await
 }
 
-struct Haproxy;
-
-impl Haproxy {
-    async fn start(replicas: &[SocketAddr]) -> Result<Listener> {
-        let folder = tempfile::tempdir()?;
-        let at = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let servers: Vec<String> =
-            replicas.iter().enumerate().map(|(at, replica)| format!("  server s{at} {replica}\n")).collect();
-        let file = folder.path().join("haproxy.cfg");
-        let text = format!(
-            "global\n  nbthread 2\n  maxconn 8000\ndefaults\n  mode http\n  timeout client 120s\n  timeout server 120s\n  timeout connect 5s\n  option forwardfor\nfrontend f\n  bind {at}\n  default_backend b\nbackend b\n  balance leastconn\n{}",
-            servers.concat()
-        );
-        fs::write(&file, text)?;
-        let program = std::env::var_os("HAPROXY").unwrap_or_else(|| "/usr/sbin/haproxy".into());
-        ensure!(Path::new(&program).is_file(), "there is no HAProxy: apt-get install haproxy");
-        let mut command = Command::new(program);
-        command.arg("-db").arg("-f").arg(file);
-        Listener::start(command, at, folder).await
-    }
-}
-
-struct SkyServe(Listener);
-
-impl SkyServe {
-    async fn start(replicas: &[SocketAddr]) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let (port, controller) = (free_port()?, free_port()?);
-        let mut command = Command::new(program()?.with_file_name("python"));
-        command.args(["-c", THEIRS]).args([port.to_string(), controller.to_string()]);
-        command.args(replicas.iter().map(SocketAddr::to_string));
-        command.env("HOME", folder.path()).env("SKYPILOT_DISABLE_USAGE_COLLECTION", "1");
-        Ok(Self(Listener::start(command, SocketAddr::from(([127, 0, 0, 1], port)), folder).await?))
-    }
+async fn start_skyserve(replicas: &[SocketAddr]) -> Result<Listener> {
+    let folder = tempfile::tempdir()?;
+    let (port, controller) = (free_port()?, free_port()?);
+    let mut command = Command::new(program()?.with_file_name("python"));
+    command.args(["-c", THEIRS]).args([port.to_string(), controller.to_string()]);
+    command.args(replicas.iter().map(SocketAddr::to_string));
+    command.env("HOME", folder.path()).env("SKYPILOT_DISABLE_USAGE_COLLECTION", "1");
+    Listener::start(command, SocketAddr::from(([127, 0, 0, 1], port)), folder).await
 }
 
 async fn connect(at: SocketAddr) -> Result<TcpStream> {

@@ -9,11 +9,12 @@
 use crate::overhead::median;
 use crate::peer::Peer;
 use crate::sshd::Servers;
+use crate::sweep::free_port;
 use crate::{Figure, Setting};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -290,7 +291,7 @@ pub fn program() -> Result<PathBuf> {
 impl<'a> SkyPilot<'a> {
     fn start(home: &'a Home) -> Result<Self> {
         let program = program()?;
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let port = free_port()?;
         let mut command = Command::new(&program);
         home.of(&mut command);
         let log = fs::File::create(home.folder.path().join("server.log"))?;

@@ -17,7 +17,7 @@ const JOBS: usize = 3000;
 const CLIENTS: usize = 32;
 const PATH: &str = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs";
 const HYPERQUEUE: &str = "hyperqueue==0.27.0";
-/// Processors that Slurm is told of here. With two processors it would start two jobs every two seconds, however short they are.
+/// How many processors Slurm is told that it has here. If it were told of two, it would start only two jobs every two seconds.
 /// Ours starts every job that asks for no processors at once, so Slurm gets room for all of them, too.
 const SLOTS: usize = 256;
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -106,8 +106,8 @@ async fn has_succeeded(client: &Client, name: &str) -> Result<bool> {
     Ok(is("Complete"))
 }
 
-/// A program of Slurm's that runs until it is dropped.
-struct Daemon(Child);
+/// A program that runs until this is dropped.
+pub struct Daemon(pub Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -131,7 +131,8 @@ fn program(name: &str) -> Result<PathBuf> {
     found.with_context(|| format!("there is no {name}; install Debian's slurm-wlm and munge"))
 }
 
-fn free_port() -> Result<u16> {
+/// A port of the loopback that is free now.
+pub fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -401,7 +401,8 @@ fn of_pod(facts: &Facts, pod: &PodFacts) -> Option<Case> {
     if reason == Reason::NodeLost {
         // since when it counts as lost, or when its pods were given up
         let given_up = disrupted.map_or("", |condition| object::text(condition, "lastTransitionTime"));
-        let silent = facts.nodes.iter().find(|held| object::meta(held, "name") == node).and_then(ready);
+        let silent =
+            facts.nodes.iter().find(|held| object::meta(held, "name") == node).and_then(crate::pods::readiness);
         let silent = silent.filter(|ready| ready["status"] != "True");
         let since = silent.map_or("", |ready| object::text(ready, "lastTransitionTime"));
         let known = [("given_up", given_up), ("since", since)].into_iter().find(|(_, time)| !time.is_empty());
@@ -433,11 +434,6 @@ fn is_unknown(pod: &Value) -> bool {
 
 fn is_over(pod: &Value) -> bool {
     matches!(object::text(&pod["status"], "phase"), "Succeeded" | "Failed")
-}
-
-/// What a node says, or is said of it, about being ready.
-fn ready(node: &Value) -> Option<&Value> {
-    node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
 }
 
 fn node_is_lost(facts: &Facts, name: &str) -> bool {

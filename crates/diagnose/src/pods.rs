@@ -58,6 +58,11 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|c| c["type"] == kind && c["status"] == "True")
 }
 
+/// The condition `Ready` of a node, whatever its status. It is Unknown while the node does not answer.
+pub fn readiness(node: &Value) -> Option<&Value> {
+    node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == "Ready")
+}
+
 /// The step that a pod belongs to, as the Kubeflow SDK names it: `node-2`, `dataset-initializer`; of an MPIJob `launcher`, `worker-2`.
 pub fn step(pod: &Value) -> String {
     if let Some(step) = mpijob::step(pod) {

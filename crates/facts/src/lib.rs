@@ -238,8 +238,7 @@ async fn logs(cluster: &Cluster, job: history::Job<'_>, facts: &Facts, past: Opt
 fn answers(facts: &Facts, pod: &Value) -> bool {
     let name = object::text(&pod["spec"], "nodeName");
     let node = facts.nodes.iter().find(|node| object::meta(node, "name") == name);
-    let mut conditions = node.and_then(|node| node["status"]["conditions"].as_array()).into_iter().flatten();
-    !conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "Unknown")
+    node.and_then(diagnose::pods::readiness).is_none_or(|ready| ready["status"] != "Unknown")
 }
 
 /// The runs of a pod's containers whose logs are read: the last one that failed, and the one that goes on.

@@ -50,40 +50,37 @@ impl<R: Reach> Keeper<R> {
             over.cancel();
             keeper.attention.look_at(&node);
             tracing::warn!(machine = id, "the connection to a machine is lost; its pods go on");
-            // in its own task, because the new link ends this one
-            tokio::spawn(async move { keeper.up_again(&token, &id).await });
+            // in its own task, because the new link ends this one; a link that was closed or replaced needs nothing
+            tokio::spawn(async move { keeper.up_again(&token, &id, |link| link.is_some_and(Link::ended)).await });
         });
         Link { port, held, ended, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Tries until a machine that this process has never reached is up, or need not be. After a restart of the control plane there is no
-    /// lost link that would have it brought up.
+    /// Tries until a machine that this process has never reached is up. After a restart of the control plane there is no lost link that would
+    /// have it brought up again.
     pub(super) fn await_return(self: &Arc<Self>, token: &str, machine: Arc<Machine<R>>) {
         if locked(&machine.link).is_some() || machine.awaited.swap(true, Ordering::AcqRel) {
             return;
         }
         let (keeper, token) = (self.clone(), token.to_owned());
         tokio::spawn(async move {
-            let mut pause = AGAIN;
-            let mut is_up = false;
-            while !is_up && locked(&machine.link).is_none() {
-                tokio::time::sleep(pause).await;
-                pause = pause.saturating_mul(2).min(R::AGAIN_MAX);
-                // boxed, because it keeps a link, which may have it brought up in turn
-                let up: BoxFuture<'_, Result<Found, Failure>> = keeper.up(&token).boxed();
-                is_up = up.await.is_ok();
-            }
+            keeper.up_again(&token, &token, |link| link.is_none()).await;
             machine.awaited.store(false, Ordering::Release);
         });
     }
 
-    /// Tries until the machine is up, or until its lost link is closed or replaced.
-    async fn up_again(self: &Arc<Self>, token: &str, id: &str) {
+    /// Tries until the machine is up, or its link is no longer as `goes_on` says.
+    async fn up_again(
+        self: &Arc<Self>,
+        token: &str,
+        id: &str,
+        goes_on: impl Fn(Option<&Link<R::Held>>) -> bool + Send + Sync,
+    ) {
         let mut pause = AGAIN;
         loop {
             tokio::time::sleep(pause).await;
             pause = pause.saturating_mul(2).min(R::AGAIN_MAX);
-            if locked(&self.machine(token).link).as_ref().is_none_or(|link| !link.ended()) {
+            if !goes_on(locked(&self.machine(token).link).as_ref()) {
                 return;
             }
             // boxed, because it keeps the next link in turn

@@ -3,8 +3,7 @@
 use super::super::{Done, End, misused, say};
 use super::rows::{is_at, rows};
 use super::{Job, all, files, some};
-use crate::sky::clusters::user;
-use crate::sky::clusters::{self, Sky};
+use crate::sky::clusters::{self, Sky, user};
 use crate::sky::submit::value_error;
 use ::sky::commands::Call;
 use ::sky::console::{JobColumns, JobRow, Submitted, going_on, jobs_table};
@@ -27,13 +26,7 @@ pub(in super::super) async fn queue(call: &Call) -> Done {
     let now = Timestamp::now();
     let wanted = Wanted::read(call, now)?;
     let sky = clusters::connect().await?;
-    let Counted { jobs, files, all: of_all, going_on } = match wanted.tally() {
-        Some(query) => match tally(&sky.client, &sky.namespace, &query).await? {
-            Some(tally) => counted(&sky, tally).await?,
-            None => listed(&sky, &wanted, now).await?,
-        },
-        None => listed(&sky, &wanted, now).await?,
-    };
+    let Counted { jobs, files, all: of_all, going_on } = counted(&sky, &wanted, now).await?;
     let is_json = call.value("output_format") == Some("json");
     let clusters = if is_json || call.is_set("verbose") { clusters_shown(&sky).await? } else { Clusters::new() };
     let rows: Vec<JobRow> = jobs
@@ -69,14 +62,19 @@ struct Counted {
     going_on: BTreeMap<String, usize>,
 }
 
-/// The jobs that a count names.
-async fn counted(sky: &Sky, tally: JobTally) -> Result<Counted, ClientError> {
-    let jobs = some(sky, &tally.latest).await?;
+/// The latest of the wanted jobs, and the count of all of them: the server's, or our own where the server counts none.
+async fn counted(sky: &Sky, wanted: &Wanted, now: Timestamp) -> Result<Counted, ClientError> {
+    let tally = match wanted.tally() {
+        Some(query) => tally(&sky.client, &sky.namespace, &query).await?,
+        None => None,
+    };
+    let Some(JobTally { jobs: all, tasks: going_on, latest }) = tally else { return listed(sky, wanted, now).await };
+    let jobs = some(sky, &latest).await?;
     let files = files(sky, &jobs).await?;
-    Ok(Counted { jobs, files, all: tally.jobs, going_on: tally.tasks })
+    Ok(Counted { jobs, files, all, going_on })
 }
 
-/// The same from a list of all jobs, where the server counts none.
+/// Counts a list of all jobs.
 async fn listed(sky: &Sky, wanted: &Wanted, now: Timestamp) -> Result<Counted, ClientError> {
     let mut jobs = all(sky).await?;
     jobs.retain(|job| wanted.is_meant(job));
@@ -139,7 +137,7 @@ impl Wanted {
         })
     }
 
-    /// The same as a question to the server; `None`: it would not understand it.
+    /// The query for the server's count. `None` if the server cannot count by these options.
     fn tally(&self) -> Option<TallyQuery> {
         let limit = self.limit.filter(|_| self.infra.is_none())?;
         (limit <= LATEST_MAX).then(|| TallyQuery {
@@ -181,15 +179,9 @@ pub(in super::super) struct InProgress {
 /// What `sky status` says of managed jobs that are in progress. A control plane that has no managed jobs has none in progress.
 pub(in super::super) async fn progress(call: &Call, sky: &Sky, now: Timestamp) -> Result<InProgress, ClientError> {
     let all_users = call.is_set("all_users");
-    let query =
-        TallyQuery { user: (!all_users).then(user), unfinished: true, limit: STATUS_MAX, ..TallyQuery::default() };
-    let found = match tally(&sky.client, &sky.namespace, &query).await? {
-        Some(tally) => counted(sky, tally).await,
-        None => listed(sky, &Wanted::going_on(all_users), now).await,
-    };
-    let Counted { jobs, files, all, going_on } = match found {
+    let Counted { jobs, files, all, going_on } = match counted(sky, &Wanted::going_on(all_users), now).await {
         Err(ClientError::NotServed) => Counted::default(),
-        found => found?,
+        counted => counted?,
     };
     if all == 0 {
         let section = "No in-progress managed jobs. (See: sky jobs -h)".to_owned();
