@@ -208,7 +208,7 @@ shells: # in which completion and the documents' commands are tried
 		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends tmux zsh fish; } \
 		|| $(call lacking,tmux$(comma) zsh or fish is not installed,the tests in them)
 
-# Built once, kept in ~/.cache. The tests of Kueue and of the chart build Kueue and Helm, and four gates in five have none of these tests.
+# Built once, kept in ~/.cache. Kueue and Helm are not built here: the tests of Kueue and of the chart build them, which one gate in five plays.
 kubernetes: # upstream's control plane and controllers, to compare with
 	@if command -v go >/dev/null; then $(XTASK) kubernetes build --trainer >/dev/null \
 		|| $(call lacking,upstream's programs were not built,comparisons with them); \

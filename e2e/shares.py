@@ -1,4 +1,4 @@
-"""Long tests, of which the gate plays one in five, chosen by the commit: five shares that take about as long, so every gate takes about as long.
+"""Which of the long tests a gate plays: one in five. They are divided into five shares that take about the same time, and the commit chooses one.
 
 A test is long if it took `LONG` seconds or more in the last whole run (`durations.json`), if it is on a real cluster, or if it is named here,
 because it repeats at length what other tests of the gate do in short. `make suites ONLY=long` plays all of them, and so does every run outside
@@ -86,7 +86,7 @@ def scenarios(names: list[str]) -> list[str]:
 
 
 def shares(names: Iterable[str]) -> list[list[str]]:
-    """Shares of these tests that take about as long: each next one, the longest first, goes where there is least."""
+    """Divides tests into shares of about the same duration: each test, the longest first, goes to the share that is shortest so far."""
     units: dict[str, list[str]] = {}
     for name in names:
         units.setdefault(next((begin for begin in TOGETHER if name.startswith(begin)), name), []).append(name)

@@ -84,7 +84,7 @@ def test_a_killed_control_plane_keeps_the_ports_of_what_runs(homes: dict[str, Ya
         yard.run("wait", "again", "--timeout", "60s")
 
 
-# of nobody on any machine
+# the id of a user that no machine has
 STRANGER = 54321
 # holds what a stranger can, says so, and lets go when its standard input ends
 HOLDS = """

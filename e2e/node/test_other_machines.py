@@ -14,7 +14,7 @@ import pytest
 from conftest import BINARY
 
 SYSTEM = "/usr/bin:/bin"
-# of nobody on any machine
+# the id of a user that no machine has
 NOBODY = 54321
 SHOW = "import os, sys\nprint(sys.argv[1:], os.getcwd())\n"
 

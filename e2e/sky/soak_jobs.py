@@ -344,7 +344,7 @@ class Soak:
         of = f"{host.name} (job {job})" if job is not None else f"{host.name} (no job)"
         what = kill.what
         if what == EMPTY:
-            # lines that no connection could carry are lost with the disk: the promise is about a machine that is connected
+            # lines that were not sent yet are lost with the disk: the promise is about machines that are connected
             try:
                 until(f"output of {host.name}", lambda: self.flows(host.name), 20)
                 time.sleep(SLACK + 1)  # what is shown now is not what the promise is about
@@ -457,7 +457,7 @@ class Soak:
             false += [one for one in found if one["loss"] is None]
             told = self.watcher.jobs.get(number, {}).get("recoveries", 0)
             if told != len(found):
-                self.breaks("recoveries are told", f"job {number} has {told} recoveries and {len(found)} attempts that were recovered", number)
+                self.breaks("recoveries are told", f"the status of job {number} counts {told} recoveries, but {len(found)} of its attempts were recovered", number)
         for one in false:
             what = f"job {one['job']} recovered from attempt {one['attempt']} ({one['ground']}: {one['evidence']}), whose machine was not lost"
             self.breaks("no false recovery", what, one["job"], one["at"], one["machine"])
@@ -509,7 +509,7 @@ class Soak:
             ]  # fmt: skip
             run = next((run for run in (task.runs if task else []) if run["at"] > ended), None)
             is_warm = following["cluster"] == attempt["cluster"]
-            # another kill in between delays it by right
+            # another kill in between may delay it
             calm = run is not None and not any(
                 kill.machine in (None, machine) and kill.at < run["at"] and kill.until > ended - 1 and kill not in losses[-1:] for kill in self.killed
             )

@@ -48,7 +48,7 @@ pub struct JobTally {
     pub latest: Vec<String>,
 }
 
-/// Asks for it; `None`: the server counts no jobs.
+/// Asks the server for a count. `None` if the server cannot count jobs.
 ///
 /// # Errors
 /// The server's answer.

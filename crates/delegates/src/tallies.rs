@@ -1,4 +1,4 @@
-//! Counts managed jobs (`queue.trainyard.dev`), of which there may be a hundred thousand.
+//! Counts managed jobs (`queue.trainyard.dev`). There may be a hundred thousand of them.
 
 use api::object;
 use api::sky::{ManagedState, managed_job_gvk};
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!((all.jobs, all.latest), (4, vec!["job-10".to_owned(), "job-3".to_owned()]));
         assert_eq!(all.tasks, [("PENDING".to_owned(), 2), ("RUNNING".to_owned(), 1)].into());
         let mine = count(TallyQuery { user: Some("ann".to_owned()), unfinished: true, ..TallyQuery::default() });
-        assert_eq!(mine.latest, ["job-10", "job-3"], "job 3 is nobody's");
+        assert_eq!(mine.latest, ["job-10", "job-3"], "job 3 has no user, so each user is shown it");
         let states = vec!["SUCCEEDED".to_owned()];
         assert_eq!(count(TallyQuery { states, ..TallyQuery::default() }).latest, ["job-10", "job-1"]);
         assert_eq!(count(TallyQuery { after: Some(101), ..TallyQuery::default() }).jobs, 0);

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::LogParams;
 use std::io;
 
-/// Bytes of a line at most; a longer one comes in parts, none of which ends within a character.
+/// The most bytes of a line. A longer line comes in several parts, and is cut between characters.
 const LINE_MAX: usize = 1024 * 1024;
 
 /// What a stream brings.
@@ -77,7 +77,7 @@ impl<R: AsyncBufRead + Unpin> Pieces<R> {
     }
 }
 
-/// How many bytes are left without a character at their end that is not complete.
+/// The length without an incomplete character at the end.
 fn whole_characters(bytes: &[u8]) -> usize {
     let last = bytes.len().saturating_sub(3);
     let begun = bytes.iter().enumerate().skip(last).rfind(|(_, byte)| **byte & 0xc0 == 0xc0);

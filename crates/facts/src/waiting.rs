@@ -104,8 +104,8 @@ pub async fn why(cluster: &Cluster, job: &Value, machine: &impl Machine) -> Opti
     }
 }
 
-/// That a node is lost on which one of these pods runs, and since when; `None` if none is, or nodes may not be read. Only nodes are asked
-/// for: a job that runs is looked at often.
+/// The sentence about a lost node on which one of these pods runs. `None` if no node is lost, or nodes may not be read. Reads nodes alone, because a
+/// running job is looked at often.
 async fn lost(cluster: &Cluster, job: &Value, pods: Vec<Value>) -> Option<String> {
     let pods: Vec<PodFacts> = pods
         .into_iter()

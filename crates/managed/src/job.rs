@@ -255,7 +255,7 @@ impl Observed {
             status.state = self.state_of_group(&states).unwrap_or(status.state);
         }
         status.recoveries = tasks.iter().map(|task| task.recoveries).sum();
-        // of a hundred thousand that wait each costs one write: to be submitted
+        // a job that waits keeps its empty status: with a hundred thousand jobs, a second write for each would be dear
         let is_seen = !before.tasks.is_empty() || self.job.spec.group || tasks.len() > 1;
         if is_seen || tasks.iter().any(|task| *task != ManagedTask::default()) {
             status.tasks = tasks;

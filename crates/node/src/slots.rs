@@ -72,7 +72,7 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// Another user who holds most of all slots; `None`: nobody does, or the kernel does not tell.
+/// The id of another user who holds more than half of all slots. `None` if there is none, or if the kernel does not list the sockets.
 pub fn hoarder() -> Option<u32> {
     let names = unix_diag::abstract_names().ok()?;
     let users = names.iter().filter(|(name, _)| name.starts_with(NAMES.as_bytes())).map(|(_, user)| *user);

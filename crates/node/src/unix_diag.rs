@@ -1,4 +1,4 @@
-//! Whose the Unix sockets of the machine are, as the kernel tells everybody (`sock_diag(7)`; users since Linux 5.3).
+//! Lists the machine's Unix sockets with their owners through `sock_diag(7)`, which every user may ask. The kernel names owners since Linux 5.3.
 
 use nix::libc::{NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
@@ -72,7 +72,7 @@ fn named(message: &[u8]) -> Option<(Vec<u8>, u32)> {
     Some((name?, user?))
 }
 
-/// What stands one after the other, each with its length in front and at a multiple of four bytes.
+/// The records in these bytes. Each begins with its length, and at a multiple of four bytes.
 fn parts(mut bytes: &[u8], header: usize, length: impl Fn(&[u8]) -> Option<usize>) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = length(bytes).filter(|length| *length >= header)?;

@@ -109,7 +109,7 @@ fn reached(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Listens where the Serving says. Also returns what it says. While that cannot be, its status has the reason.
+/// Listens at the address of the Serving, and returns `spec.listen` with the listener. If that fails, writes the reason into the status and tries again.
 async fn listener(api: &Api<DynamicObject>, name: &str) -> Result<(String, TcpListener), String> {
     let mut told = String::new();
     loop {
@@ -165,7 +165,8 @@ async fn listen(asked: &str, before: &str) -> Result<TcpListener, String> {
         "" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         given => given.parse(),
     };
-    let address = address.map_err(|_| with_advice(format!("{asked:?} is no address of the load balancer")))?;
+    let address =
+        address.map_err(|_| with_advice(format!("{asked:?} is not a valid address for the load balancer")))?;
     let last = before.rsplit(':').next().and_then(|port| port.parse().ok());
     let mut failed = String::new();
     for port in last.into_iter().chain(PORTS) {
@@ -197,7 +198,7 @@ fn status(serving: &DynamicObject) -> FleetStatus {
     serde_json::from_value(serving.data["status"].clone()).unwrap_or_default()
 }
 
-/// Passes on the replicas of the Serving, as they change. Returns when it wants another address than this one.
+/// Passes on the replicas of the Serving as they change. Returns when `spec.listen` is no longer this address.
 async fn follow(
     (client, namespace, name): (&Client, &str, &str),
     address: &str,

@@ -84,7 +84,7 @@ impl Runs {
         runs
     }
 
-    /// Adds the runs of which a pod's node has the logs.
+    /// Adds the runs of a pod whose logs are on its node: the last run of each container, and the one before.
     fn add_live(&mut self, pod: &Value) {
         for status in statuses(pod) {
             let name = object::text(status, "name");
