@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # one gate in so many plays a long test
 SHARES = 5
 # seconds
-LONG = 20.0
+LONG = 10.0
 # by the beginning of a test's name, from the folder of its area on
 NAMED = (
     "cli/test_explain_faults.py",

@@ -333,10 +333,7 @@ fn module(word: &str, facts: &Facts<'_>) -> Option<String> {
     let mut folder = format!("crates/{name}/src");
     for part in &parts {
         let next = format!("{folder}/{part}");
-        let is_module = facts
-            .files
-            .iter()
-            .any(|file| file.strip_prefix(next.as_str()).is_some_and(|rest| rest == ".rs" || rest == "/mod.rs"));
+        let is_module = facts.files.iter().any(|file| file.strip_prefix(next.as_str()) == Some(".rs"));
         if !is_module {
             // an item: it is enough that its name is declared somewhere in the sources
             let declared = ["fn", "struct", "enum", "trait", "const", "type", "macro_rules!", "static", "mod"]
@@ -421,7 +418,7 @@ mod tests {
 
     #[test]
     fn paths_and_commands_are_there() {
-        let files = ["crates/plan/src/lib.rs", "crates/plan/src/plugins/mod.rs", "docs/cli.md"].map(str::to_owned);
+        let files = ["crates/plan/src/lib.rs", "crates/plan/src/plugins.rs", "docs/cli.md"].map(str::to_owned);
         let facts = facts(&files);
         let wrong = |text: &str| claims("A.md", text, &facts);
         assert!(

@@ -10,9 +10,9 @@ use std::fmt::Write as _;
 
 pub use parse::{Call, Parsed, UsageError, parse};
 
-const TABLE: &str = include_str!("../../data/commands.txt");
+const TABLE: &str = include_str!("../data/commands.txt");
 /// What each command does, and below an empty line what each parameter means: `NAME: TEXT`.
-const HELP: &str = include_str!("../../data/help.txt");
+const HELP: &str = include_str!("../data/help.txt");
 
 /// The line of help for a command, by its path, or for a parameter, by its name; empty where there is none.
 pub fn meaning(of: &str) -> &'static str {

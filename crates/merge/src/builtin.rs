@@ -144,7 +144,7 @@ pub struct TypeFacts {
 pub fn table() -> &'static BTreeMap<String, TypeFacts> {
     static TABLE: OnceLock<BTreeMap<String, TypeFacts>> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let raw: BTreeMap<String, Vec<Value>> = serde_json::from_str(include_str!("../../data/kubernetes-types.json"))
+        let raw: BTreeMap<String, Vec<Value>> = serde_json::from_str(include_str!("../data/kubernetes-types.json"))
             .expect("invariant: the committed table is JSON of this form");
         raw.into_iter().map(|(name, rows)| (name, type_facts(&rows))).collect()
     })

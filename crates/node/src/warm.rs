@@ -34,7 +34,7 @@ const ASK_BYTES_MAX: u64 = 4 << 20;
 /// The agent's socket in the directory of warm starts.
 pub const SOCKET: &str = "sock";
 
-const PROGRAM: &str = include_str!("zygote.py");
+const PROGRAM: &str = include_str!("warm/zygote.py");
 
 /// What a zygote is for. It is started with these variables and no others, so that it can depend on nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
