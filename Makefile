@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons sim e2e pytest skypilot suites shipped durations bin soak plateau release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds docs clean $(foreach area,api cli data mpi node operator sky,e2e/$(area))
+.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons web pages chromium sim e2e pytest skypilot suites shipped durations bin soak plateau release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds docs clean $(foreach area,api cli dashboard data mpi node operator sky,e2e/$(area))
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -9,9 +9,9 @@ MDBOOK := target/tools/bin/mdbook
 comma := ,
 XTASK ?= cargo xtask
 # virtual environments of the tests
-PACKAGES = $(VENV)/sdk $(VENV)/api $(VENV)/cli $(VENV)/data $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done
+PACKAGES = $(VENV)/sdk $(VENV)/api $(VENV)/cli $(VENV)/dashboard $(VENV)/data $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done
 # folders of end-to-end tests, each of which `make e2e/NAME` runs by itself
-AREAS := api cli data mpi node operator sky
+AREAS := api cli dashboard data mpi node operator sky
 # of the simulator: `make sim` runs so many from FROM on, the gate a tenth of them, which the commit chooses
 SEEDS ?= 1000
 FROM ?= 0
@@ -53,11 +53,11 @@ example-mpijob: release mpi $(VENV)/mpijob ## an MPIJob on handwritten digits: 3
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" examples/mpijob/run.sh $(TRAINYARD)
 
 test: tools ## everything that CI runs, lane by lane, with the time of each
-	@.ci/lanes check 'ahead&' unit bin sim ahead. sdk e2e XTASK=target/debug/xtask $(TENTH)
+	@.ci/lanes web check 'ahead&' unit bin sim ahead. sdk e2e XTASK=target/debug/xtask $(TENTH)
 	@echo "lanes of their own: make shipped (the optimized binary and its packages), make suites (long comparisons with upstream), make soak, make plateau (two hours of short jobs)" >&2
 
 # What the last lanes need and cargo does not build. `check` has built xtask, which runs here without cargo: other lanes hold cargo's lock.
-ahead: mpi sshd shells kubernetes $(PACKAGES)
+ahead: mpi sshd shells kubernetes chromium $(PACKAGES)
 
 # no file of these wants a real cluster or a framework
 QUICK := $(foreach name,cli/errors cli/history api/hostile api/kubectl api/recordings cli/run cli/wrong_input,e2e/$(dir $(name))test_$(notdir $(name)).py)
@@ -71,7 +71,7 @@ quick: bin $(VENV)/cli
 # clippy-driver is a compiler that lints, so one pass over all crates does both. cargo is given the variables that `cargo clippy` sets.
 LINTED = CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ RUSTC_WORKSPACE_WRAPPER="$$(rustc --print sysroot)/bin/clippy-driver"
 
-check: ## formatting, lints, this project's rules; it builds what `unit` runs
+check: pages ## formatting, lints, this project's rules; it builds what `unit` runs
 	cargo fmt --all --check
 	@# these variables are clippy's own affair: a planted fault, of which clippy only warns, shows that they still make warnings errors
 	@mkdir -p target; echo 'pub fn planted() -> u8 { return 1; }' | $(LINTED) \
@@ -80,6 +80,27 @@ check: ## formatting, lints, this project's rules; it builds what `unit` runs
 	$(LINTED) cargo build --workspace --all-targets --quiet
 	target/debug/xtask tidy
 	target/debug/xtask conformance --check
+
+# what the pages of the dashboard are built from, and the first of the files that become part of the binary
+WEB = web/index.html web/vite.config.ts web/tsconfig.json $(wildcard web/src/*) $(wildcard web/public/assets/*)
+PAGES = crates/dashboard/assets/site/index.html
+
+web: $(PAGES) ## the pages of the dashboard: types, tests with their coverage, and what becomes part of the binary
+	cd web && npm run --silent check && npm run --silent test
+
+pages: # the same without its tests, where Node.js is; without it the dashboard says what is missing
+	@command -v npm >/dev/null && $(MAKE) --no-print-directory --silent $(PAGES) \
+		|| $(call lacking,Node.js 20 or its packages are missing,the pages of the dashboard)
+
+$(PAGES): web/node_modules/.package-lock.json $(WEB)
+	cd web && npm run --silent build -- --logLevel warn
+
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json
+	cd web && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+chromium:
+	@command -v chromium >/dev/null || $(call debian,chromium)
 
 unit: ## unit, property and simulator tests
 	$(LINTED) .ci/unit
@@ -102,10 +123,10 @@ sim: bin ## SEEDS=1000 seeds of the whole system with faults; then planted bugs,
 	target/debug/sim --seeds $(BUG_SEEDS) --bugs
 
 # with the lints, so that it is what `check` has built
-bin: tools ## what the simulator and end-to-end tests run: target/debug
+bin: tools pages ## what the simulator and end-to-end tests run: target/debug
 	$(LINTED) cargo build --workspace --bins --quiet
 
-release: tools ## the binary: target/release/trainyard
+release: tools pages ## the binary: target/release/trainyard
 	@test -x $(TRAINYARD) || echo "building trainyard for the first time: Cargo fetches and compiles some 300 libraries, about five minutes on two cores" >&2
 	cargo build --release --package trainyard
 
@@ -121,12 +142,13 @@ deb: release ## a Debian package, dist/trainyard_*.deb
 shipped: release wheel deb $(VENV)/cli ## the binary as users get it, its packages, and the tests of both
 	TRAINYARD_BIN=$(CURDIR)/$(TRAINYARD) $(MAKE) --no-print-directory pytest TESTS="e2e/shipped e2e/cli/test_install.py e2e/cli/test_run.py e2e/node/test_other_machines.py"
 
-e2e: bin mpi sshd shells kubernetes $(PACKAGES) ## the binary through real clients, and the recordings [TESTS=FILES, K=EXPRESSION: some tests]
+e2e: bin mpi sshd shells kubernetes chromium $(PACKAGES) ## the binary through real clients, and the recordings [TESTS=FILES, K=EXPRESSION: some tests]
 	$(MAKE) --no-print-directory pytest
 
 # `make e2e/api`: the tests of one area, which begin at once. What takes minutes to install (PyTorch, upstream's programs, other MPIs) is
 # not waited for: what lacks is named at the end, with the tests that were left out; `make ahead` installs all of it.
-e2e/api e2e/cli e2e/data: e2e/%: bin $(VENV)/%
+e2e/dashboard: chromium
+e2e/api e2e/cli e2e/dashboard e2e/data: e2e/%: bin $(VENV)/%
 	$(MAKE) --no-print-directory pytest TESTS="$@"
 e2e/sky: sshd
 e2e/mpi e2e/node e2e/operator e2e/sky: bin $(VENV)/e2e
@@ -259,7 +281,7 @@ $(VENV)/e2e: e2e/requirements.txt | $(VENV)/bin/python
 	@touch $@
 
 # what the tests of one area import
-$(VENV)/api $(VENV)/cli $(VENV)/data: $(VENV)/%: e2e/%/requirements.txt $(VENV)/e2e
+$(VENV)/api $(VENV)/cli $(VENV)/dashboard $(VENV)/data: $(VENV)/%: e2e/%/requirements.txt $(VENV)/e2e
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

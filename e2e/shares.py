@@ -37,6 +37,7 @@ NAMED = (
 ALWAYS = (
     "api/test_recordings.py",
     "cli/test_transcripts.py::test_commands_do_what_the_document_says[user-README",
+    "dashboard/test_dashboard.py::test_pages_are_accessible[light]",
     "mpi/test_mpijob_live.py::test_the_example_trains[",
     "operator/test_cluster_cli.py::test_on_kubernetes",
     "operator/test_operator.py::test_a_leader_may_be_killed_while_jobs_come_in",

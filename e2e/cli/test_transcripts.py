@@ -1,7 +1,7 @@
 """Every command block of README.md and docs/ that can run on a laptop, typed into a terminal by root and by an ordinary user.
 
 Each starts in a home that never saw Trainyard, with a checkout of his own, system programs and a virtual environment beside it. Two
-things are not done again: the build (`cargo` there says that nothing is to be built; the binary is the one under test) and pip's
+things are not done again: the build (`cargo` and `npm` there say that nothing is to be built; the binary is the one under test) and pip's
 downloads (the environment imports what this one has).
 """
 
@@ -61,6 +61,9 @@ class Reader:
         tools.mkdir()
         (tools / "cargo").write_text('#!/bin/sh\n[ "$1" = build ] || { echo "cargo $1 is not part of this test" >&2; exit 1; }\n')
         (tools / "cargo").chmod(0o755)
+        # the pages, too, are a part of the binary already
+        (tools / "npm").write_text('#!/bin/sh\nmkdir -p node_modules\n')
+        (tools / "npm").chmod(0o755)
         shutil.copy2(shutil.which("kubectl"), tools / "kubectl")
         self.environment(user is not None)
         # what the documents call the reader's own

@@ -10,7 +10,7 @@ use facts::Subject;
 use facts::ending::{Ending, wait_for_pods};
 use grammar::{DeleteArgs, Format, ResumeArgs, SuspendArgs};
 use jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use view::job::is_finished;
@@ -127,7 +127,7 @@ pub(crate) async fn suspend(cluster: &Cluster, args: &SuspendArgs) -> Result<u8,
     let jobs = changeable(cluster, &args.jobs, "suspend").await?;
     let mut written = Vec::new();
     for job in &jobs {
-        written.push(suspended(cluster, job.kind, &job.name, true).await?);
+        written.push(cluster.suspend(job.kind, &job.name, true).await?);
     }
     for job in &jobs {
         let left = match job.pods().filter(|_| !args.no_wait) {
@@ -147,7 +147,7 @@ pub(crate) async fn resume(cluster: &Cluster, args: &ResumeArgs) -> Result<u8, C
     let jobs = changeable(cluster, &args.jobs, "resume").await?;
     let mut written = Vec::new();
     for job in &jobs {
-        written.push(suspended(cluster, job.kind, &job.name, false).await?);
+        written.push(cluster.suspend(job.kind, &job.name, false).await?);
         if let Some(labels) = job.pods()
             && let Ok(pods) = cluster.list(Kind::Pod, &labels).await
         {
@@ -190,19 +190,4 @@ fn report(jobs: &[Subject], written: &[Value], what: &str, format: Format) {
             jobs.iter().for_each(|job| println!("{} {what}", job.full_name()));
         }
     }
-}
-
-/// Writes whether a job is suspended; returns the job as it is then.
-pub(crate) async fn suspended(
-    cluster: &Cluster,
-    kind: JobKind,
-    job: &str,
-    suspend: bool,
-) -> Result<Value, ClientError> {
-    let spec = match kind {
-        JobKind::Train | JobKind::Search => json!({"suspend": suspend}),
-        JobKind::Mpi => json!({"runPolicy": {"suspend": suspend}}),
-    };
-    let body = Patch::Merge(json!({"spec": spec}));
-    Ok(value(&cluster.api(kind.into()).patch(job, &PatchParams::default(), &body).await?))
 }

@@ -138,6 +138,7 @@ pub(crate) async fn status(args: &ListArgs, global: &Global) -> Result<u8, Clien
             println!("kubeconfig  {}", running.kubeconfig.display());
             println!("node        {}", running.node);
             println!("progress    {}", running.status_server.as_deref().unwrap_or("not taken"));
+            println!("dashboard   {}", running.dashboard.as_deref().unwrap_or("none"));
             println!("log         {}", home.log().display());
         }
         (Format::Table | Format::Wide | Format::Name, None) => {

@@ -2,7 +2,6 @@
 
 use crate::exit;
 use crate::output;
-use crate::queue;
 use api::object;
 use client::{ClientError, Cluster};
 use diagnose::{Diagnosis, Facts, Reason};
@@ -52,7 +51,7 @@ pub(crate) async fn describe(cluster: &Cluster, args: &JobArgs) -> Result<u8, Cl
     let state = diagnose::standing(&job, jobset, &pods, now);
     println!("{}", format!("State:      {state}  {}", final_message(&job)).trim_end());
     if let Some(place) = place {
-        println!("Queue:      {}", queue::told_place(&place));
+        println!("Queue:      {}", view::queue::told_place(&place));
     }
     println!("Runtime:    {}", object::text(&job["spec"]["runtimeRef"], "name"));
     println!("Nodes:      {}", trainer["numNodes"].as_i64().map_or("the runtime's".to_owned(), |n| n.to_string()));

@@ -7,7 +7,7 @@ use api::object::{self, Key};
 use api::trainer::names::LABEL_JOBSET_NAME;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, value};
-use diagnose::{Reason, Signs};
+use diagnose::Signs;
 use facts::{Subject, ThisMachine};
 use grammar::{Format, GetArgs, SortBy};
 use jiff::Timestamp;
@@ -19,8 +19,9 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 use view::job::job_of;
-use view::mpijob::{State, message, workers};
-use view::state::{Attempts, RestartCounts, age, container_restarts, final_message};
+use view::mpijob::{message, workers};
+use view::row::{self, RowState};
+use view::state::{Attempts, RestartCounts, age, container_restarts};
 
 /// Between two looks of `--watch`.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -277,18 +278,7 @@ impl Beside {
         let (jobset, pods) = self.of(kind, job);
         let none = Signs::default();
         let signs = pods.map_or(&none, |pods| &pods.signs);
-        match kind {
-            JobKind::Train => diagnose::standing_by(job, jobset, signs, now).to_string(),
-            JobKind::Mpi => match State::of(job) {
-                // a launcher that fails again and again does not run, whatever the condition says
-                State::Created | State::Running if signs.is_troubled() => {
-                    diagnose::standing_by(&json!({}), &Value::Null, signs, now).to_string()
-                }
-                State::Created => "Pending".to_owned(),
-                state => state.to_string(),
-            },
-            JobKind::Search => view::trials::state(job).to_owned(),
-        }
+        RowState::of(kind, job).word(row::restarts_of_jobset(jobset), signs, now)
     }
 
     fn train(&self, cluster: &Cluster, job: &Value, args: &GetArgs, now: Timestamp) -> Row {
@@ -297,7 +287,7 @@ impl Beside {
         let pods = pods.unwrap_or(&none);
         let state = self.state(JobKind::Train, job, now);
         let asked = job["spec"]["trainer"]["numNodes"].as_i64();
-        let nodes = pods_of_jobset(jobset).or(asked);
+        let nodes = row::pods_of_jobset(jobset).or(asked);
         let counts = RestartCounts::of(jobset, &[]);
         let attempts = Attempts::of(job);
         let restarts = counts.jobset + pods.restarts + (attempts.now - 1);
@@ -312,7 +302,7 @@ impl Beside {
         ];
         if args.output.output == Format::Wide {
             cells.push(format!("{}/{}", attempts.now, attempts.most));
-            cells.push(said(cluster, job, jobset, &pods.whole, now));
+            cells.push(facts::said(cluster, job, jobset, &pods.whole, now));
         }
         Row::new(JobKind::Train, job, state, cells, args)
     }
@@ -347,17 +337,6 @@ impl Row {
     }
 }
 
-/// How many pods a JobSet makes, initializers left out; `None` where there is no JobSet.
-fn pods_of_jobset(jobset: &Value) -> Option<i64> {
-    let jobs = jobset["spec"]["replicatedJobs"].as_array()?;
-    let steps = jobs.iter().filter(|job| !object::text(job, "name").ends_with("-initializer"));
-    let pods = |job: &Value| {
-        let number = |value: &Value| value.as_i64().unwrap_or(1);
-        number(&job["replicas"]).saturating_mul(number(&job["template"]["spec"]["parallelism"]))
-    };
-    Some(steps.map(pods).fold(0, i64::saturating_add))
-}
-
 /// Of a JobSet its restarts and the number of its pods.
 fn jobset_sizes(member: &str) -> Take {
     fn spec(member: &str) -> Take {
@@ -383,29 +362,15 @@ fn but_spec(member: &str) -> Take {
     if member == "spec" { Take::Nothing } else { take::lean(member) }
 }
 
-/// What there is to say of a job: how it ended, or why it waits.
-fn said(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[Value], now: Timestamp) -> String {
-    let diagnosis = diagnose::diagnose(&facts::of_list(cluster, job, jobset, pods, now));
-    match diagnosis.reason {
-        // what the job itself says of its end says more than that nothing is known
-        Reason::Complete | Reason::Unknown => final_message(job).to_owned(),
-        Reason::Running => String::new(),
-        _ => diagnosis.why,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_the_pods_that_there_are() {
-        let job = |name: &str, replicas: i64, pods: i64| json!({"name": name, "replicas": replicas, "template": {"spec": {"parallelism": pods}}});
-        let jobset = json!({"spec": {"replicatedJobs": [job("dataset-initializer", 1, 1), job("launcher", 1, 1), job("node", 1, 3)]}});
-        assert_eq!(pods_of_jobset(&jobset), Some(4));
-        assert_eq!(pods_of_jobset(&Value::Null), None);
-        let kept = take::copied(&jobset, jobset_sizes);
-        assert_eq!(pods_of_jobset(&kept), Some(4), "what is read of it is enough");
+    fn what_is_read_of_a_jobset_is_enough_to_count_its_pods() {
+        let job = json!({"name": "node", "replicas": 2, "template": {"spec": {"parallelism": 3}}});
+        let jobset = json!({"spec": {"replicatedJobs": [job]}});
+        assert_eq!(row::pods_of_jobset(&take::copied(&jobset, jobset_sizes)), Some(6));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod consent;
 mod cp;
 pub mod daemon;
 pub mod damaged;
+mod dashboard;
 mod describe;
 mod doctor;
 mod exec;
@@ -106,6 +107,7 @@ pub fn locally(command: LocalCommand, global: &Global) -> BoxFuture<'_, Result<u
             LocalCommand::Init(args) => init::init(&args).await,
             LocalCommand::Down(args) => daemon::down(&args, global),
             LocalCommand::Status(args) => daemon::status(&args, global).await,
+            LocalCommand::Dashboard(args) => dashboard::open(&args, global).await,
             LocalCommand::Clean(args) => clean::clean(&args, global).await,
             LocalCommand::Completions(args) => complete::print(args.shell),
             LocalCommand::Man(args) => {

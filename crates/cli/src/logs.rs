@@ -6,22 +6,17 @@ use crate::screen::Screen;
 use crate::tell;
 use api::object;
 use client::codes::ErrorCode;
-use client::{ClientError, Cluster, Kind};
+use client::{ClientError, Cluster};
 use facts::follow::follow_from;
-use facts::history::{self, RunOf, Window};
-use facts::reader::{is_gone, whole_second};
+use facts::history::{self, Window};
+use facts::reader::is_gone;
+use facts::run_log::{Unread, line, open};
 use facts::{Piece, missing};
-use futures::AsyncBufRead;
 use grammar::{Format, LogsArgs};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::LogParams;
 use serde_json::Value;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
-use std::pin::Pin;
-use std::sync::Arc;
 use view::fold::Fold;
 use view::lines::{Bars, Drawn, Line, Show};
 use view::marks::Pieces;
@@ -95,21 +90,6 @@ pub(crate) async fn logs(cluster: &Cluster, args: &LogsArgs) -> Result<u8, Clien
     Ok(failed.unwrap_or(exit::OK))
 }
 
-/// Why a log could not be read.
-enum Unread {
-    Api(Box<kube::core::Status>),
-    Other(ClientError),
-}
-
-impl From<kube::Error> for Unread {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::Api(status),
-            error => Self::Other(error.into()),
-        }
-    }
-}
-
 struct Printer<'a> {
     show: &'a Show,
     colour: bool,
@@ -124,7 +104,7 @@ impl<'a> Printer<'a> {
 
     /// Prints the lines of one run.
     async fn print(&mut self, cluster: &Cluster, job: &str, run: &Run) -> Result<(), Unread> {
-        let mut read = facts::Pieces::new(open(cluster, job, run, self.show).await?);
+        let mut read = facts::Pieces::new(open(cluster, history::Job::Train(job), run, window(self.show)).await?);
         let (mut pieces, mut fold) = (Pieces::default(), Fold::default());
         let mut last: VecDeque<String> = VecDeque::new();
         let mut is_first = true;
@@ -212,41 +192,11 @@ impl<'a> Printer<'a> {
     }
 }
 
-fn line(run: &Run, time: &str, text: String) -> Line {
-    Line { source: Arc::clone(&run.source), time: time.to_owned(), text, folded: 0, drawn: Drawn::Once }
-}
-
-/// The lines of a run with their times: from the server's history, or from the pod.
-async fn open(
-    cluster: &Cluster,
-    job: &str,
-    run: &Run,
-    show: &Show,
-) -> Result<Pin<Box<dyn AsyncBufRead + Send>>, Unread> {
-    // what is left out of the lines afterwards must not be counted before
+/// Which lines of each run are read. What is left out of the lines afterwards must not be counted before.
+fn window(show: &Show) -> Window {
     let tail = show.tail.filter(|_| show.grep.is_none() && show.rank.is_none());
     let tail = tail.map(|tail| if show.folds() { tail.saturating_add(NOISE_MAX) } else { tail });
-    if run.kept {
-        let window = Window { tail, since: show.since };
-        let attempt = u32::try_from(run.restarts).unwrap_or(0);
-        let run = RunOf { pod: &run.pod, container: &run.container, attempt };
-        return Ok(Box::pin(history::open(cluster, history::Job::Train(job), run, window, false).await?));
-    }
-    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let parameters = |previous| LogParams {
-        container: Some(run.container.clone()),
-        previous,
-        timestamps: true,
-        tail_lines: tail,
-        since_time: show.since.map(whole_second),
-        ..LogParams::default()
-    };
-    let pod = cluster.find(Kind::Pod, &run.source.pod).await.map_err(Unread::Other)?.unwrap_or_default();
-    let mut statuses = view::runs::statuses(&pod);
-    let now =
-        statuses.find(|status| status["name"] == *run.container).and_then(|status| status["restartCount"].as_i64());
-    let is_previous = now.is_some_and(|now| now > run.restarts);
-    Ok(Box::pin(api.log_stream(&run.source.pod, &parameters(is_previous)).await?))
+    Window { tail, since: show.since }
 }
 
 fn say_why_nothing(job: &Value, name: &str, pods: &[Value], runs: &Runs, show: &Show) {

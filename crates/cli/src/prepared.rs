@@ -1,6 +1,5 @@
 //! A checked run: creates its job, follows it to its end, and says how it ended.
 
-use crate::change::suspended;
 use crate::choice;
 use crate::daemon;
 use crate::exit;
@@ -108,7 +107,7 @@ impl<'a> Prepared<'a> {
         let name = object::meta(created, "name");
         eprintln!("\nstopping job {name} …");
         let stopped = async {
-            suspended(&self.cluster, JobKind::Train, name, true).await?;
+            self.cluster.suspend(JobKind::Train, name, true).await?;
             stop.set();
             attended.await
         };

@@ -2,7 +2,6 @@
 
 use crate::exit;
 use crate::output;
-use api::queue_place::QueuePlace;
 use client::{ClientError, Cluster};
 use grammar::{Format, ListArgs};
 use jiff::Timestamp;
@@ -22,7 +21,7 @@ pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, Clie
             let rows = queue.waiting.iter().map(|waiting| {
                 let ahead = match queue.ahead(waiting) {
                     [] => "-".to_owned(),
-                    [first, more @ ..] => named(first, more.len()),
+                    [first, more @ ..] => view::queue::named(first, more.len()),
                 };
                 vec![
                     waiting.position.map_or("-".to_owned(), |position| position.to_string()),
@@ -41,23 +40,6 @@ pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, Clie
         }
     }
     Ok(exit::OK)
-}
-
-/// `a and 3 more`.
-fn named(first: &str, more: usize) -> String {
-    if more == 0 { first.to_owned() } else { format!("{first} and {more} more") }
-}
-
-/// `place 3, behind a and 1 more`.
-pub(crate) fn told_place(place: &QueuePlace) -> String {
-    let mut told = format!("place {}", place.position);
-    if let Some(first) = place.ahead.first() {
-        told += &format!(", behind {}", named(first, place.position.saturating_sub(2)));
-    }
-    if let Some(overall) = place.overall.filter(|overall| *overall > place.position) {
-        told += &format!("; place {overall} of all namespaces");
-    }
-    told
 }
 
 /// `2 CPUs, 1 GPU`: what people count.

@@ -10,13 +10,15 @@ use crate::warned;
 use api::job_kind::JobKind;
 use api::near::near;
 use api::shell::quoted;
-use kube::api::{DynamicObject, ListParams};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::{Api, Client, Config};
 use objects::take::Take;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +45,19 @@ pub struct Cluster {
     /// The flags that lead here again, with a blank before them, for commands that we propose; empty without any.
     pub flags: String,
     /// The same for kubectl, without the namespace.
+    pub kubectl_flags: String,
+}
+
+/// A server as a program knows it that asks it in the name of others.
+#[derive(Clone, Debug, Default)]
+pub struct ApiServer {
+    pub url: String,
+    /// PEM; without it, the authorities of this machine count.
+    pub authority: Option<String>,
+    /// The directory of a local control plane; `None` elsewhere.
+    pub home: Option<PathBuf>,
+    /// The flags that lead there, with a blank before them; empty where none are needed.
+    pub flags: String,
     pub kubectl_flags: String,
 }
 
@@ -189,6 +204,26 @@ impl Cluster {
         Self::from_kubeconfig(choice, kubeconfig, path, false).await
     }
 
+    /// A server, asked as the user of a token. Commands that are proposed lead there by `flags` and `kubectl_flags`.
+    ///
+    /// Errors: `Kubeconfig`, for an address or certificates that are none.
+    pub async fn of_token(server: &ApiServer, token: &str) -> Result<Self, ClientError> {
+        let named = |kind: &str, value: Value| json!([{"name": "server", kind: value}]);
+        let authority = server.authority.as_ref().map(|authority| STANDARD.encode(authority));
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "server",
+            "clusters": named("cluster", json!({"server": server.url, "certificate-authority-data": authority})),
+            "users": named("user", json!({"token": token})),
+            "contexts": named("context", json!({"cluster": "server", "user": "server"})),
+        });
+        let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).expect("invariant: it has a kubeconfig's form");
+        let path = PathBuf::from(&server.url);
+        let local = server.home.is_some();
+        let made = Self::from_kubeconfig(&Choice::default(), kubeconfig, path, local).await?;
+        let ApiServer { home, flags, kubectl_flags, .. } = server.clone();
+        Ok(Self { home, flags, kubectl_flags, ..made })
+    }
+
     async fn from_kubeconfig(
         choice: &Choice,
         kubeconfig: Kubeconfig,
@@ -244,6 +279,16 @@ impl Cluster {
             Some(job) => Ok(job),
             None => Err(self.not_found(Kind::TrainJob, "TrainJob", name).await),
         }
+    }
+
+    /// Writes whether a job is suspended; returns the job as it is then.
+    pub async fn suspend(&self, kind: JobKind, job: &str, suspend: bool) -> Result<Value, ClientError> {
+        let spec = match kind {
+            JobKind::Train | JobKind::Search => json!({"suspend": suspend}),
+            JobKind::Mpi => json!({"runPolicy": {"suspend": suspend}}),
+        };
+        let body = Patch::Merge(json!({"spec": spec}));
+        Ok(value(&self.api(kind.into()).patch(job, &PatchParams::default(), &body).await?))
     }
 
     /// The error that says that an object is not there, and which may have been meant.

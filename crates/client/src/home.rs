@@ -31,6 +31,9 @@ pub struct Running {
     /// Where training code reports its progress, a URL; absent where it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_server: Option<String>,
+    /// Where the dashboard is, a URL; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard: Option<String>,
 }
 
 impl Home {

@@ -13,6 +13,7 @@ pub enum Kind {
     OptimizationJob,
     MpiJob,
     JobSet,
+    ManagedJob,
     Job,
     Pod,
     ConfigMap,
@@ -41,6 +42,7 @@ impl Kind {
             }
             Self::MpiJob => (api::mpi::gvk(), api::mpi::PLURAL),
             Self::JobSet => (api::jobset::gvk(), "jobsets"),
+            Self::ManagedJob => (api::sky::managed_job_gvk(), "managedjobs"),
             Self::Job => (Gvk::new("batch", "v1", "Job"), "jobs"),
             Self::Pod => (Gvk::new("", "v1", "Pod"), "pods"),
             Self::ConfigMap => (Gvk::new("", "v1", "ConfigMap"), "configmaps"),

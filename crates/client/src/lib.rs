@@ -18,7 +18,7 @@ mod until;
 mod warned;
 
 pub use choice::Choice;
-pub use connect::{Cluster, Where, place, pods_of, value};
+pub use connect::{ApiServer, Cluster, Where, place, pods_of, value};
 pub use error::{ClientError, is_not_served, render};
 pub use home::Home;
 pub use kind::Kind;

@@ -26,7 +26,7 @@ mod waiting;
 pub use events::of_job as events_of_job;
 pub use facts::{Facts, Home, Line, LocalModule, LogTail, PodFacts, RankProcess};
 pub use reason::{Reason, State};
-pub use standing::{Signs, Standing, standing, standing_by};
+pub use standing::{PodSigns, Signs, Stance, Standing, standing};
 pub use tell::{Diagnosis, Evidence, Process, Remedy};
 
 use pods::Phase;

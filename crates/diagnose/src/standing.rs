@@ -1,6 +1,6 @@
 //! The state of a job in one word: its phase, or that it is being restarted.
 
-use crate::pods::{Phase, container_restarts, statuses};
+use crate::pods::{Phase, condition, container_restarts, statuses};
 use api::object;
 use api::trainer::annotations::{ATTEMPT, RETRY_AT};
 use jiff::Timestamp;
@@ -50,15 +50,138 @@ impl Signs {
 
     /// Takes in one more pod.
     pub fn see(&mut self, pod: &Value, now: Timestamp) {
-        self.restarts = self.restarts.saturating_add(container_restarts(pod));
+        self.add(&PodSigns::of(pod), now);
+    }
+
+    /// Takes in what is kept of one more pod.
+    pub fn add(&mut self, pod: &PodSigns, now: Timestamp) {
+        self.restarts = self.restarts.saturating_add(pod.restarts);
+        self.failed = self.failed.saturating_add(i64::from(pod.failed));
+        self.loops |= pod.loops;
+        self.runs |= pod.runs;
+        self.is_failing |= match pod.failing {
+            Failing::No => false,
+            Failing::Now => true,
+            Failing::RunsSince(since) => now.as_second().saturating_sub(since) < STEADY_SECS,
+        };
+    }
+}
+
+/// What one pod says of failures and restarts: all that is kept of it where there are many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodSigns {
+    pub restarts: i64,
+    failed: bool,
+    failing: Failing,
+    loops: bool,
+    runs: bool,
+}
+
+/// Whether a container has failed, and has not run long enough since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Failing {
+    #[default]
+    No,
+    /// It failed, and has run again since this second.
+    RunsSince(i64),
+    Now,
+}
+
+impl Failing {
+    fn of(status: &Value) -> Self {
+        let failed = |state: &Value| state["terminated"]["exitCode"].as_i64().is_some_and(|code| code != 0);
+        if failed(&status["state"]) {
+            return Self::Now;
+        }
+        if !failed(&status["lastState"]) {
+            return Self::No;
+        }
+        let since = object::text(&status["state"]["running"], "startedAt").parse::<Timestamp>();
+        since.map_or(Self::Now, |since| Self::RunsSince(since.as_second()))
+    }
+}
+
+impl PodSigns {
+    pub fn of(pod: &Value) -> Self {
+        let mut signs = Self { restarts: container_restarts(pod), ..Self::default() };
         if object::text(&pod["status"], "phase") == "Failed" && !object::is_terminating(pod) {
-            self.failed = self.failed.saturating_add(1);
-            return;
+            signs.failed = true;
+            return signs;
         }
         for status in statuses(pod) {
-            self.loops |= status["state"]["waiting"]["reason"] == "CrashLoopBackOff";
-            self.is_failing |= is_failing(status, now);
-            self.runs |= status["state"].get("running").is_some();
+            signs.loops |= status["state"]["waiting"]["reason"] == "CrashLoopBackOff";
+            signs.failing = signs.failing.max(Failing::of(status));
+            signs.runs |= status["state"].get("running").is_some();
+        }
+        signs
+    }
+}
+
+/// What of a job's own object determines its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stance {
+    phase: Phase,
+    attempt: i64,
+    /// When the next attempt begins.
+    again: Option<Timestamp>,
+}
+
+impl Default for Stance {
+    /// Of a job of which nothing is known.
+    fn default() -> Self {
+        Self { phase: Phase::Pending, attempt: 1, again: None }
+    }
+}
+
+impl Stance {
+    /// Of a TrainJob or an MPIJob.
+    pub fn of(job: &Value) -> Self {
+        let attempt = object::annotation(job, ATTEMPT).and_then(|text| text.parse::<i64>().ok()).unwrap_or(1);
+        let again = object::annotation(job, RETRY_AT).and_then(|text| text.parse::<Timestamp>().ok());
+        Self { phase: Phase::of(job), attempt, again }
+    }
+
+    /// Of a JobSet on its own.
+    pub fn of_jobset(jobset: &Value) -> Self {
+        let at_work =
+            |job: &Value| ["ready", "succeeded"].iter().any(|counter| job[*counter].as_i64().unwrap_or(0) > 0);
+        let phase = match () {
+            () if condition(jobset, "Failed").is_some() => Phase::Failed,
+            () if condition(jobset, "Completed").is_some() => Phase::Complete,
+            () if jobset["spec"]["suspend"] == true => Phase::Suspended,
+            () if jobset["status"]["replicatedJobsStatus"].as_array().into_iter().flatten().any(at_work) => {
+                Phase::Running
+            }
+            () => Phase::Pending,
+        };
+        Self { phase, ..Self::default() }
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// How often the job has begun anew.
+    pub fn retries(&self) -> i64 {
+        self.attempt.saturating_sub(1).max(0)
+    }
+
+    /// The state of a job whose JobSet was restarted so often, and whose pods say this.
+    pub fn standing(&self, restarts: i64, signs: &Signs, now: Timestamp) -> Standing {
+        let phase = self.phase;
+        if phase.is_finished() || phase == Phase::Suspended {
+            return Standing::Phase(phase);
+        }
+        // an attempt that has failed is counted on the job before its pods go
+        let is_counted = self.again.is_some_and(|again| again > now);
+        let failed = if is_counted { 0 } else { signs.failed };
+        let counts = [restarts, self.retries(), signs.restarts, failed];
+        let times = counts.into_iter().fold(0, i64::saturating_add);
+        match (is_counted || signs.is_troubled(), signs.loops) {
+            (true, true) => Standing::CrashLoop(times),
+            (true, false) => Standing::Restarting(times),
+            (false, _) if restarts > 0 && !signs.runs => Standing::Restarting(times),
+            (false, _) => Standing::Phase(phase),
         }
     }
 }
@@ -72,37 +195,7 @@ pub fn standing<'a>(
 ) -> Standing {
     let mut signs = Signs::default();
     pods.into_iter().for_each(|pod| signs.see(pod, now));
-    standing_by(job, jobset, &signs, now)
-}
-
-/// As [`standing`], by what the pods say.
-pub fn standing_by(job: &Value, jobset: &Value, signs: &Signs, now: Timestamp) -> Standing {
-    let phase = Phase::of(job);
-    if phase.is_finished() || phase == Phase::Suspended {
-        return Standing::Phase(phase);
-    }
-    let attempt = object::annotation(job, ATTEMPT).and_then(|text| text.parse::<i64>().ok()).unwrap_or(1);
-    let again = object::annotation(job, RETRY_AT).and_then(|text| text.parse::<Timestamp>().ok());
-    let all_again = jobset["status"]["restarts"].as_i64().unwrap_or(0);
-    // an attempt that has failed is counted on the job before its pods go
-    let is_counted = again.is_some_and(|again| again > now);
-    let failed = if is_counted { 0 } else { signs.failed };
-    let counts = [all_again, attempt.saturating_sub(1).max(0), signs.restarts, failed];
-    let times = counts.into_iter().fold(0, i64::saturating_add);
-    match (is_counted || signs.is_troubled(), signs.loops) {
-        (true, true) => Standing::CrashLoop(times),
-        (true, false) => Standing::Restarting(times),
-        (false, _) if all_again > 0 && !signs.runs => Standing::Restarting(times),
-        (false, _) => Standing::Phase(phase),
-    }
-}
-
-/// Whether a container has failed, and has not run long enough since.
-fn is_failing(status: &Value, now: Timestamp) -> bool {
-    let failed = |state: &Value| state["terminated"]["exitCode"].as_i64().is_some_and(|code| code != 0);
-    let since = object::text(&status["state"]["running"], "startedAt").parse::<Timestamp>();
-    let is_steady = since.is_ok_and(|since| now.as_second().saturating_sub(since.as_second()) >= STEADY_SECS);
-    failed(&status["state"]) || (failed(&status["lastState"]) && !is_steady)
+    Stance::of(job).standing(jobset["status"]["restarts"].as_i64().unwrap_or(0), &signs, now)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod machine;
 pub mod queue;
 pub mod reader;
 pub mod reports;
+pub mod run_log;
 mod subject;
 pub mod usage;
 mod waiting;
@@ -30,7 +31,7 @@ use api::mpi::names::{LABEL_JOB_NAME, LABEL_JOB_ROLE, ROLE_LAUNCHER, launcher};
 use api::object;
 use client::codes::ErrorCode;
 use client::{ClientError, Cluster, Kind, pods_of};
-use diagnose::{Facts, Home, Line, LogTail, PodFacts};
+use diagnose::{Facts, Home, Line, LogTail, PodFacts, Reason};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -44,7 +45,7 @@ use view::bars::{is_bar, last_state};
 use view::lines::Source;
 use view::marks;
 use view::mpijob::State;
-use view::state::{Phase, last_seen, statuses};
+use view::state::{Phase, final_message, last_seen, statuses};
 
 /// Lines of each log that are read.
 const TAIL: i64 = 200;
@@ -144,12 +145,28 @@ pub async fn of_mpijob(cluster: &Cluster, job: Value) -> Result<Facts, ClientErr
     Ok(facts)
 }
 
+/// All facts of a JobSet that no other job has made, without logs.
+///
+/// Errors: its pods or events cannot be listed.
+pub async fn of_jobset(cluster: &Cluster, jobset: Value) -> Result<Facts, ClientError> {
+    let name = object::meta(&jobset, "name");
+    let labels = pods_of(name);
+    let (pods, events, jobs) =
+        futures::join!(cluster.pods(name), events(cluster, name), cluster.list(Kind::Job, &labels));
+    let events = events?;
+    let pods = pods?.into_iter().map(|pod| PodFacts { pod, live: true, attempt: 1 }).collect();
+    let jobs = jobs.unwrap_or_default();
+    Ok(Facts { job: jobset, jobs, pods, events, now: Timestamp::now(), home: home(cluster), ..Facts::default() })
+}
+
 fn is_launcher(pod: &Value) -> bool {
     object::label(pod, LABEL_JOB_ROLE) == Some(ROLE_LAUNCHER)
 }
 
 /// The events that may be about a job and what it made, the last one last. On a cluster that is all of the namespace.
-async fn events(cluster: &Cluster, job: &str) -> Result<Vec<Value>, ClientError> {
+///
+/// Errors: they cannot be listed.
+pub async fn events(cluster: &Cluster, job: &str) -> Result<Vec<Value>, ClientError> {
     let mut events = match history::events(cluster, job).await? {
         Some(events) => events,
         None => cluster.list(Kind::Event, "").await?,
@@ -329,4 +346,15 @@ async fn read(cluster: &Cluster, job: history::Job<'_>, run: &Wanted) -> Option<
 pub fn of_list(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[Value], now: Timestamp) -> Facts {
     let pods = pods.iter().map(|pod| PodFacts { pod: pod.clone(), live: true, attempt: 1 }).collect();
     Facts { job: job.clone(), jobset: jobset.clone(), pods, now, home: home(cluster), ..Facts::default() }
+}
+
+/// What a row of a list says of a job: how it ended, or why it waits. By its pods alone, as [`of_list`].
+pub fn said(cluster: &Cluster, job: &Value, jobset: &Value, pods: &[Value], now: Timestamp) -> String {
+    let diagnosis = diagnose::diagnose(&of_list(cluster, job, jobset, pods, now));
+    match diagnosis.reason {
+        // what the job itself says of its end says more than that nothing is known
+        Reason::Complete | Reason::Unknown => final_message(job).to_owned(),
+        Reason::Running => String::new(),
+        _ => diagnosis.why,
+    }
 }

@@ -142,6 +142,12 @@ pub enum LocalCommand {
     /// Show whether the control plane runs, and where it listens
     #[command(display_order = 26)]
     Status(ListArgs),
+    /// Open the dashboard of this machine's control plane in a browser
+    ///
+    /// Starts the control plane if it does not run. Prints the address, which signs in whoever opens it first: it can be used once, within a
+    /// minute. Where no browser can be opened, open the address by hand.
+    #[command(display_order = 26)]
+    Dashboard(DashboardArgs),
     /// List old, unused files, records and processes on this machine, and remove them after you confirm
     ///
     /// Kinds: facts about Pythons that `run` caches; repositories fetched for `workdir`; databases that a restore replaced; files of killed

@@ -19,15 +19,15 @@ pub struct DoctorArgs {
     pub output: Output,
 }
 
-/// Where the status server listens.
+/// Where a server listens that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusServerAt {
-    /// There is none, and pods are told of none.
+pub enum ListenAt {
+    /// There is none.
     Nowhere,
     Address(SocketAddr),
 }
 
-impl FromStr for StatusServerAt {
+impl FromStr for ListenAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -39,7 +39,7 @@ impl FromStr for StatusServerAt {
     }
 }
 
-impl fmt::Display for StatusServerAt {
+impl fmt::Display for ListenAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nowhere => f.write_str("none"),
@@ -71,7 +71,11 @@ pub struct UpArgs {
     /// Address at which training code reports its progress (Kubeflow's feature gate TrainJobStatus), which pods are given; or `none`
     /// [default: a free port of 127.0.0.1, the same at each start; with --no-node none]
     #[arg(long, value_name = "ADDR:PORT|none")]
-    pub status_server: Option<StatusServerAt>,
+    pub status_server: Option<ListenAt>,
+    /// Address at which the dashboard listens, on this machine's loopback alone; or `none`. `trainyard dashboard` opens it
+    /// [default: a free port of 127.0.0.1, the same at each start]
+    #[arg(long, value_name = "ADDR:PORT|none")]
+    pub dashboard: Option<ListenAt>,
     /// Administrator's token instead of a generated one (for tests; a generated one is safer). In the environment other users do
     /// not see it; given here it leaves the arguments as soon as the program has started
     #[arg(long, env = "TRAINYARD_TOKEN", hide_env_values = true, value_name = "TOKEN")]
@@ -83,6 +87,16 @@ pub struct UpArgs {
     /// Also accept client certificates of these authorities (PEM): the common name is the user, organisations are groups
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Args, Debug)]
+pub struct DashboardArgs {
+    /// Print the address without opening a browser. It can be used once, within a minute
+    #[arg(long)]
+    pub no_open: bool,
+    /// json: {"url", "expiresInSeconds"}
     #[command(flatten)]
     pub output: Output,
 }
@@ -323,8 +337,8 @@ mod tests {
     #[test]
     fn a_status_server_is_told_as_it_is_printed() {
         for text in ["none", "127.0.0.1:10443", "[::1]:0"] {
-            assert_eq!(text.parse::<StatusServerAt>().map(|at| at.to_string()), Ok(text.to_owned()));
+            assert_eq!(text.parse::<ListenAt>().map(|at| at.to_string()), Ok(text.to_owned()));
         }
-        assert!("localhost".parse::<StatusServerAt>().unwrap_err().contains("nor none"));
+        assert!("localhost".parse::<ListenAt>().unwrap_err().contains("nor none"));
     }
 }

@@ -8,6 +8,7 @@ mod backup;
 mod balance;
 mod built_in;
 mod damaged;
+mod dashboard;
 mod direct;
 mod ephemeral;
 mod initialize;

@@ -7,6 +7,7 @@ mod this_node;
 pub use error::UpError;
 pub(crate) use this_node::keep_clock;
 
+use crate::dashboard;
 use crate::direct::Direct;
 use crate::ephemeral::NoEphemeralContainers;
 use crate::machines;
@@ -36,7 +37,7 @@ use grammar::{Format, Global, KubeconfigArgs, UpArgs};
 use jiff::Timestamp;
 use kube::Client;
 use launcher::{BySocket, Eyes, Launcher};
-use listen::{bind, listen, reachable, reports_to};
+use listen::{bind, dashboard_at, listen, reachable, reports_to};
 use memory::Work;
 use node::evidence::Keep;
 use operator::controllers::admission::Webhook;
@@ -147,6 +148,10 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     let (listener, address) = listen(&args.listen, &home).await?;
     let reports = match reports_to(args, &controllers) {
         Some(address) => Some(bind(address, &home.root().join("status-port")).await?),
+        None => None,
+    };
+    let pages = match dashboard_at(args)? {
+        Some(address) => Some(bind(address, &home.root().join("dashboard-port")).await?),
         None => None,
     };
     let mut names = vec![address.ip(), IpAddr::from([127, 0, 0, 1])];
@@ -299,6 +304,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if controllers.wants_clusters() {
         tasks.spawn(outputs::follow(Feed::Source(source.clone()), client.clone(), outputs));
     }
+    let (pages_of, authority) = (source.clone(), identity.authority.clone());
     let mut around = Surroundings {
         root_ca: identity.authority,
         scheduler,
@@ -324,6 +330,12 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         tasks.spawn(controllers_part.run(driver.run(stop.clone())));
     }
 
+    let pages_at = pages.as_ref().map(|(_, address)| format!("http://{address}"));
+    if let Some((listener, at)) = pages {
+        let feed = Feed::Source(pages_of);
+        let of = dashboard::Of { home: home.clone(), server: url.clone(), authority, token, feed };
+        tasks.spawn(dashboard::serve(of, listener, at, stop.clone()));
+    }
     let running = Running {
         pid: std::process::id(),
         server: url,
@@ -332,6 +344,7 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         started: Timestamp::now().as_second(),
         node,
         status_server,
+        dashboard: pages_at,
     };
     pki::write_private(&home.running_file(), &serde_json::to_string_pretty(&running).expect("plain data"))?;
     announce(&running, args.output.output, Some(started.elapsed()));
@@ -401,6 +414,7 @@ fn child_flags(args: &UpArgs) -> Vec<String> {
         controllers,
         mpi_profile,
         status_server,
+        dashboard,
         token: _,
         audit_log,
         client_ca_file,
@@ -409,6 +423,9 @@ fn child_flags(args: &UpArgs) -> Vec<String> {
     let mut flags = vec![format!("--listen={listen}"), format!("--controllers={controllers}")];
     if let Some(address) = status_server {
         flags.push(format!("--status-server={address}"));
+    }
+    if let Some(address) = dashboard {
+        flags.push(format!("--dashboard={address}"));
     }
     if *mpi_profile != MpiProfile::default() {
         flags.push(format!("--mpi-profile={}", mpi_profile.as_str()));

@@ -199,21 +199,27 @@ impl Show {
         Err(NoSuch::Rank(format!("TrainJob \"{job}\" has no step {step:?}; its steps: {}", steps.join(", "))))
     }
 
-    /// The line as it is printed; `None` where another rank, or other lines, were asked for. `unfold` says how to see
-    /// lines that are folded.
-    pub fn render(&self, line: &Line, colour: bool, unfold: &str) -> Option<String> {
+    /// Whether a line is asked for.
+    pub fn wants(&self, line: &Line) -> bool {
         let (rank, text) = line.source.rank_of(&line.text);
         if self.rank.is_some() && rank != self.rank {
-            return None;
+            return false;
         }
         // pods are asked by whole seconds
         let is_earlier = |since| line.time.parse::<Timestamp>().is_ok_and(|time| time < since);
         if self.since.is_some_and(is_earlier) {
+            return false;
+        }
+        self.grep.as_ref().is_none_or(|grep| line.folded == 0 && grep.is_match(text))
+    }
+
+    /// The line as it is printed; `None` where another rank, or other lines, were asked for. `unfold` says how to see
+    /// lines that are folded.
+    pub fn render(&self, line: &Line, colour: bool, unfold: &str) -> Option<String> {
+        if !self.wants(line) {
             return None;
         }
-        if self.grep.as_ref().is_some_and(|grep| line.folded > 0 || !grep.is_match(text)) {
-            return None;
-        }
+        let (rank, text) = line.source.rank_of(&line.text);
         if self.json {
             let Source { step, pod, attempt, .. } = &*line.source;
             let shown =

@@ -7,6 +7,7 @@ use api::job_kind::JobKind;
 use api::object;
 use api::quantity::Quantity;
 use api::queue_place::AHEAD_MAX;
+use api::queue_place::QueuePlace;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -351,6 +352,23 @@ impl<'a> Candidate<'a> {
                 .push("its pods' needs free on one node each: there is enough, but on too many nodes".to_owned());
         }
     }
+}
+
+/// `a and 3 more`.
+pub fn named(first: &str, more: usize) -> String {
+    if more == 0 { first.to_owned() } else { format!("{first} and {more} more") }
+}
+
+/// `place 3, behind a and 1 more`.
+pub fn told_place(place: &QueuePlace) -> String {
+    let mut told = format!("place {}", place.position);
+    if let Some(first) = place.ahead.first() {
+        told += &format!(", behind {}", named(first, place.position.saturating_sub(2)));
+    }
+    if let Some(overall) = place.overall.filter(|overall| *overall > place.position) {
+        told += &format!("; place {overall} of all namespaces");
+    }
+    told
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::UpError;
 use crate::pki;
 use client::Home;
 use client::codes::ErrorCode;
-use grammar::{StatusServerAt, UpArgs};
+use grammar::{ListenAt, UpArgs};
 use operator::Controllers;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -31,10 +31,29 @@ pub(super) async fn listen(asked: &str, home: &Home) -> Result<(TcpListener, Soc
 /// made into them.
 pub(super) fn reports_to(args: &UpArgs, controllers: &Controllers) -> Option<SocketAddr> {
     match args.status_server {
-        Some(StatusServerAt::Address(address)) => Some(address),
-        Some(StatusServerAt::Nowhere) => None,
+        Some(ListenAt::Address(address)) => Some(address),
+        Some(ListenAt::Nowhere) => None,
         None if args.no_node || !controllers.wants_trainer() => None,
         None => Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+    }
+}
+
+/// Where the dashboard is to listen. It speaks HTTP without TLS, so it is for browsers of this machine.
+///
+/// Errors: an address that other machines could reach.
+pub(super) fn dashboard_at(args: &UpArgs) -> Result<Option<SocketAddr>, UpError> {
+    match args.dashboard {
+        Some(ListenAt::Nowhere) => Ok(None),
+        None => Ok(Some(SocketAddr::from(([127, 0, 0, 1], 0)))),
+        Some(ListenAt::Address(address)) if address.ip().is_loopback() => Ok(Some(address)),
+        Some(ListenAt::Address(address)) => Err(UpError::Usage(
+            ErrorCode::FlagRefused,
+            format!(
+                "--dashboard {address} can be reached from other machines, and the dashboard speaks HTTP without TLS; choose a loopback \
+                 address (127.0.0.1:0), and forward its port: ssh -L {0}:127.0.0.1:{0} HOST",
+                address.port()
+            ),
+        )),
     }
 }
 

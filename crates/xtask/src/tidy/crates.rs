@@ -7,7 +7,8 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The faces and tools: tier 3, and what stands beside the tiers.
-const FACES: &[&str] = &["benches", "cli", "delegates", "grammar", "operator", "sim", "testkit", "trainyard", "xtask"];
+const FACES: &[&str] =
+    &["benches", "cli", "dashboard", "delegates", "grammar", "operator", "sim", "testkit", "trainyard", "xtask"];
 
 /// Whether a crate is of tiers 0 to 2.
 pub(super) fn is_room(name: &str) -> bool {
@@ -60,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("leftovers", &["api", "client"]),
     // tier 3
     ("grammar", &["api", "sky", "view"]),
+    ("dashboard", &["api", "client", "diagnose", "driver", "facts", "objects", "view"]),
     ("delegates", &["api", "apiserver", "client", "driver", "files", "launcher", "objects", "operator", "resource"]),
     ("operator", &["api", "clock", "driver", "managed", "objects", "plan", "reconcile", "resource", "workloads"]),
     (
@@ -93,6 +95,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cli",
             "client",
             "clock",
+            "dashboard",
             "delegates",
             "driver",
             "evidence",

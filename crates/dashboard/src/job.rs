@@ -1,0 +1,222 @@
+//! A job's page: why it is as it is, what happened to it, its members, its text. The values are those that `trainyard explain`, `describe` and
+//! `trials` print.
+
+use crate::problem::Problem;
+use crate::row::Kind;
+use crate::server::SignedIn;
+use crate::sessions::Session;
+use api::job_kind::JobKind;
+use api::object;
+use axum::Json;
+use axum::extract::Path;
+use client::{ClientError, Cluster};
+use diagnose::{Facts, diagnose};
+use facts::{ThisMachine, history};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use view::members::{self, JobMember, TimelineEntry};
+use view::state::{Attempts, Phase, RestartCounts};
+use view::trials::{self, Trial};
+
+/// A job as an address names it.
+pub(crate) struct Named {
+    pub kind: Kind,
+    pub name: String,
+    /// The API server, asked as the user, in the job's namespace.
+    pub cluster: Cluster,
+}
+
+/// The kind, namespace and name of an address.
+pub(crate) type Address = Path<(String, String, String)>;
+
+impl Named {
+    pub fn of(session: &Session, Path((kind, namespace, name)): Address) -> Result<Self, Problem> {
+        let kind =
+            Kind::parse(&kind).ok_or_else(|| Problem::not_found(format!("there is no kind of jobs {kind:?}")))?;
+        for (what, text) in [("namespace", &namespace), ("name", &name)] {
+            let faults = api::names::subdomain_faults(text, false);
+            if let Some(fault) = faults.first() {
+                return Err(Problem::not_found(format!("{text:?} is not the {what} of a job: {fault}")));
+            }
+        }
+        let cluster = Cluster { namespace, ..session.cluster.clone() };
+        Ok(Self { kind, name, cluster })
+    }
+
+    pub async fn object(&self) -> Result<Value, Problem> {
+        let found = self.cluster.find(self.kind.into(), &self.name).await?;
+        found.ok_or_else(|| {
+            let Self { kind, name, cluster } = self;
+            Problem::not_found(format!(
+                "{} \"{name}\" does not exist in namespace {}",
+                kind.as_str(),
+                cluster.namespace
+            ))
+        })
+    }
+}
+
+/// A command that does or shows the same on a command line.
+#[derive(Debug, Serialize)]
+struct Command {
+    title: &'static str,
+    command: String,
+}
+
+/// What a job's page shows.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct JobPage {
+    kind: Kind,
+    namespace: String,
+    name: String,
+    uid: String,
+    state: String,
+    is_finished: bool,
+    is_suspended: bool,
+    /// As `trainyard explain -o json` prints it; null for kinds that it does not judge.
+    diagnosis: Value,
+    message: String,
+    members: Vec<JobMember>,
+    moments: Vec<TimelineEntry>,
+    attempt: i64,
+    attempts: i64,
+    restarts: i64,
+    progress: Option<i64>,
+    progress_line: String,
+    /// Its place among those that wait, in words; empty where it does not wait.
+    queue: String,
+    /// As `trainyard trials -o json` has them.
+    trials: Vec<Value>,
+    commands: Vec<Command>,
+    /// The object as YAML.
+    yaml: String,
+    /// The server's time, seconds since 1970.
+    now: i64,
+}
+
+/// A job's page.
+pub async fn page(SignedIn(session): SignedIn, address: Address) -> Result<Json<JobPage>, Problem> {
+    let named = Named::of(&session, address)?;
+    let job = named.object().await?;
+    let facts = facts_of(&named, job.clone()).await?;
+    let past = match named.kind {
+        Kind::TrainJob => history::of(&named.cluster, history::Job::Train(&named.name)).await.unwrap_or_default(),
+        Kind::MpiJob => history::of(&named.cluster, history::Job::Mpi(&named.name)).await.unwrap_or_default(),
+        Kind::OptimizationJob | Kind::JobSet | Kind::ManagedJob => None,
+    };
+    let members = members::of(&facts.pods, past.as_ref());
+    let events = diagnose::events_of_job(&facts);
+    let owners: Vec<&Value> = [&facts.job, &facts.jobset].into_iter().filter(|owner| !owner.is_null()).collect();
+    let moments = members::moments(&owners, &events, &members);
+    let is_judged = matches!(named.kind, Kind::TrainJob | Kind::MpiJob);
+    let diagnosis = if is_judged { view::explained::json(&diagnose(&facts)) } else { Value::Null };
+    let live: Vec<Value> = facts.pods.iter().filter(|pod| pod.live).map(|pod| pod.pod.clone()).collect();
+    let kept = crate::row::Kept::of(named.kind, &job);
+    let mut signs = diagnose::Signs::default();
+    live.iter().for_each(|pod| signs.see(pod, facts.now));
+    let restarts = view::row::restarts_of_jobset(&facts.jobset);
+    let state = kept.stands.word(restarts, &signs, facts.now);
+    let counts = RestartCounts::of(&facts.jobset, &live);
+    let attempts = Attempts::of(&job);
+    let is_running = |pod: &&Value| pod["status"]["phase"] == "Running";
+    let running = live.iter().filter(is_running).count();
+    let waits = named.kind == Kind::TrainJob && Phase::of(&job) == Phase::Pending;
+    let queue = match waits {
+        true => facts::queue::place(&named.cluster, &named.name)
+            .await
+            .ok()
+            .flatten()
+            .map(|place| view::queue::told_place(&place)),
+        false => None,
+    };
+    let suspended = match named.kind {
+        Kind::MpiJob => &job["spec"]["runPolicy"]["suspend"],
+        _ => &job["spec"]["suspend"],
+    };
+    Ok(Json(JobPage {
+        kind: named.kind,
+        namespace: named.cluster.namespace.clone(),
+        name: named.name.clone(),
+        uid: object::uid(&job).to_owned(),
+        is_finished: crate::row::is_finished(&state),
+        is_suspended: suspended == true,
+        state,
+        diagnosis,
+        message: kept.message.to_string(),
+        attempt: attempts.now,
+        attempts: attempts.most,
+        restarts: counts.jobset.saturating_add(counts.containers).saturating_add(kept.stands.retries()),
+        progress: kept.progress,
+        progress_line: match named.kind {
+            Kind::TrainJob => view::progress::line(&job, running, live.len()),
+            _ => String::new(),
+        },
+        queue: queue.unwrap_or_default(),
+        trials: if named.kind == Kind::OptimizationJob { trials_of(&named, &job).await? } else { Vec::new() },
+        commands: commands(&named),
+        yaml: yaml(job),
+        members,
+        moments,
+        now: facts.now.as_second(),
+    }))
+}
+
+async fn facts_of(named: &Named, job: Value) -> Result<Facts, ClientError> {
+    let cluster = &named.cluster;
+    match named.kind {
+        Kind::TrainJob => facts::of(cluster, job, &ThisMachine).await,
+        Kind::MpiJob => facts::of_mpijob(cluster, job).await,
+        Kind::JobSet => facts::of_jobset(cluster, job).await,
+        // they have no pods of their own
+        Kind::OptimizationJob | Kind::ManagedJob => {
+            let events = facts::events(cluster, &named.name).await.unwrap_or_default();
+            Ok(Facts { job, events, now: Timestamp::now(), ..Facts::default() })
+        }
+    }
+}
+
+async fn trials_of(named: &Named, search: &Value) -> Result<Vec<Value>, ClientError> {
+    let labels = format!("{}={}", trials::PARENT, named.name);
+    let jobs = named.cluster.list(client::Kind::TrainJob, &labels).await?;
+    let trials: Vec<Trial<'_>> = jobs.iter().filter_map(|job| Trial::of(job, search)).collect();
+    let summary = trials::summary(search, &trials);
+    Ok(summary["trials"].as_array().cloned().unwrap_or_default())
+}
+
+/// The object as people read it: without the record of who wrote which field.
+fn yaml(mut job: Value) -> String {
+    if let Some(meta) = job["metadata"].as_object_mut() {
+        meta.remove("managedFields");
+    }
+    serde_saphyr::to_string(&job).unwrap_or_default()
+}
+
+/// What shows or does the same on a command line.
+fn commands(named: &Named) -> Vec<Command> {
+    let Named { kind, name, cluster } = named;
+    let namespace = match cluster.namespace.as_str() {
+        "default" => String::new(),
+        other => format!(" -n {other}"),
+    };
+    let plural = client::Kind::from(*kind).resource();
+    let kubectl = format!("kubectl{} -n {}", cluster.kubectl_flags, cluster.namespace);
+    let get = format!("{kubectl} get {}.{} {name} -o yaml", plural.plural, plural.group);
+    let mut commands = Vec::new();
+    if let Some(job) = kind.of_command() {
+        let ours = |verb: &str| format!("trainyard {verb} {}{namespace}{}", job.short_name(name), cluster.flags);
+        commands.push(Command { title: "Explain", command: ours("explain") });
+        match job {
+            JobKind::Search => commands.push(Command { title: "Trials", command: ours("trials") }),
+            JobKind::Train | JobKind::Mpi => {
+                commands.push(Command { title: "Logs", command: ours("logs") });
+                commands.push(Command { title: "Suspend", command: ours("suspend") });
+                commands.push(Command { title: "Resume", command: ours("resume") });
+            }
+        }
+        commands.push(Command { title: "Delete", command: ours("delete") });
+    }
+    commands.push(Command { title: "Read", command: get });
+    commands
+}

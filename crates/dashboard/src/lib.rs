@@ -1,0 +1,42 @@
+//! The dashboard: what runs, what waits and why, in a browser.
+//!
+//! It is one more client of an API server, with the rights of whoever looks. Only the table of all jobs comes from an index of its own
+//! ([`index`]), which sees all jobs; of it a user is shown what they may list ([`rights`]). Everything else is read and written with the
+//! user's own token. What a page shows are values of `view`, `facts` and `diagnose`, the same that the command line prints.
+//!
+//! | Module | What it does |
+//! |---|---|
+//! | `guard` | names of this server, origins, headers that bind a browser |
+//! | `sign_in`, `sessions`, `kept` | codes, tokens, cookies and their second half; sessions that outlive a restart |
+//! | `index`, `row`, `query` | all jobs as rows; filters, order, pages |
+//! | `jobs` | the table, live |
+//! | `reasons` | why the jobs of a page wait, in a sentence each |
+//! | `job`, `logs` | a job's page and its log |
+//! | `actions` | suspend, resume, delete |
+//! | `assets` | the pages themselves, a part of the binary |
+
+#![cfg_attr(test, allow(clippy::arithmetic_side_effects, reason = "a test that panics fails, as it should"))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))] // they panic on a full disk
+
+mod actions;
+mod assets;
+mod guard;
+mod index;
+mod job;
+mod jobs;
+mod kept;
+mod logs;
+mod problem;
+mod query;
+mod reasons;
+mod rights;
+mod row;
+mod server;
+mod sessions;
+mod sign_in;
+
+pub use assets::are_built;
+pub use guard::HostNames;
+pub use index::Index;
+pub use server::{Dashboard, Own, Settings};
+pub use sessions::BearerToken;

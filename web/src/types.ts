@@ -1,0 +1,161 @@
+/** What the server sends: `crates/dashboard`. Times without a zone are seconds since 1970; others are RFC 3339. */
+
+export type Kind = 'trainjob' | 'mpijob' | 'optimizationjob' | 'jobset' | 'managedjob';
+
+export const kinds: readonly Kind[] = ['trainjob', 'mpijob', 'optimizationjob', 'jobset', 'managedjob'];
+
+export interface Who {
+  user: string;
+  server: string;
+  isLocal: boolean;
+  version: string;
+  namespace: string;
+}
+
+export interface Row {
+  kind: Kind;
+  namespace: string;
+  name: string;
+  title: string;
+  uid: string;
+  state: string;
+  /** The state without a number, in lower case. */
+  group: string;
+  reason: string;
+  progress: number | null;
+  nodes: number | null;
+  gpus: number;
+  restarts: number;
+  queue: string;
+  runtime: string;
+  owner: string;
+  search: string;
+  created: number;
+  trials: number;
+}
+
+export interface Page {
+  rows: Row[];
+  total: number;
+  before: number;
+  counts: Record<string, number>;
+  next?: string;
+  now: number;
+  hidden: string[];
+  loading: Kind[];
+}
+
+export interface Evidence {
+  source: string;
+  text: string;
+}
+
+export interface Remedy {
+  text: string;
+  command?: string | null;
+}
+
+export interface Diagnosis {
+  state: string;
+  reason: string;
+  code: string;
+  why: string;
+  rank?: number | null;
+  evidence: Evidence[];
+  ruled_out: string[];
+  remedies: Remedy[];
+  warnings?: string[];
+}
+
+export interface Member {
+  step: string;
+  ranks: string;
+  node: number | null;
+  pod: string;
+  host: string;
+  attempt: number;
+  live: boolean;
+  state: string;
+  exitCode: number | null;
+  restarts: number;
+  started: string;
+  finished: string;
+  peakMemory: number | null;
+}
+
+export interface Moment {
+  time: string;
+  kind: 'Condition' | 'Event' | 'Started' | 'Ended';
+  object: string;
+  reason: string;
+  text: string;
+  isWarning: boolean;
+  count: number;
+}
+
+export interface Trial {
+  name: string;
+  state: string;
+  value: string | null;
+  parameters: { name: string; value: string }[];
+  best: boolean;
+}
+
+export interface JobPage {
+  kind: Kind;
+  namespace: string;
+  name: string;
+  uid: string;
+  state: string;
+  isFinished: boolean;
+  isSuspended: boolean;
+  diagnosis: Diagnosis | null;
+  message: string;
+  members: Member[];
+  moments: Moment[];
+  attempt: number;
+  attempts: number;
+  restarts: number;
+  progress: number | null;
+  progressLine: string;
+  queue: string;
+  trials: Trial[];
+  commands: { title: string; command: string }[];
+  yaml: string;
+  now: number;
+}
+
+export interface LogLine {
+  time: string;
+  rank: number | null;
+  step: string;
+  attempt: number;
+  text: string;
+  cut: number;
+}
+
+export interface LogTail {
+  lines: LogLine[];
+  hasMore: boolean;
+  troubles: string[];
+  attempts: number;
+}
+
+export type Verb = 'suspend' | 'resume' | 'delete';
+
+/** A job as an action names it. */
+export interface Meant {
+  kind: Kind;
+  namespace: string;
+  name: string;
+  uid: string;
+}
+
+export interface Outcome {
+  kind: Kind;
+  namespace: string;
+  name: string;
+  ok: boolean;
+  message: string;
+  command: string;
+}
