@@ -13,8 +13,8 @@ pub use budget::{
 };
 pub use launch::{Launch, LaunchFiles, LaunchManaged, LaunchPhase, LaunchSpec, LaunchStatus, WhenSetUp};
 pub use managed_job::{
-    Ground, JobAttempt, JobFile, JobRate, JobRecovery, JobStrategy, JobTask, ManagedJob, ManagedJobSpec,
-    ManagedJobStatus, ManagedState, ManagedTask, ReplicaOf, TaskCallbacks, TaskEvent, WorkerShare,
+    CapacityWanted, Ground, JobAttempt, JobFile, JobRate, JobRecovery, JobStrategy, JobTask, ManagedJob,
+    ManagedJobSpec, ManagedJobStatus, ManagedState, ManagedTask, ReplicaOf, TaskCallbacks, TaskEvent, WorkerShare,
 };
 pub use serving::{
     BalancedReplica, Balancing, FleetSpec, FleetState, FleetStatus, FleetVersion, FleetZone, Pool, ReadinessProbe,

@@ -32,6 +32,7 @@ use api::object::{self, Key};
 use api::sky::{Budget, BudgetAmount, BudgetLimit, BudgetSpec, JobRate, ManagedJob, budget_gvk};
 use jiff::Timestamp;
 use reconcile::World;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// Minutes that are reserved unless the budget says otherwise.
@@ -150,7 +151,7 @@ fn read(object: &Value) -> Option<Budget> {
     if object::is_terminating(object) {
         return None;
     }
-    serde_json::from_value(object.clone()).ok()
+    Budget::deserialize(object).ok()
 }
 
 /// Minutes that an attempt reserves, as hours.

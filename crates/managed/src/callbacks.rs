@@ -14,6 +14,7 @@ use reconcile::{
     Decision, Event, EventType, Next, OnError, Op, Primary, Propagation, Reconciler, StatusWrite, Wakes, Watch, World,
     Write,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +91,7 @@ impl Reconciler for CallbackController {
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let object = world.get(&target.gvk, &target.key).filter(|object| !object::is_terminating(object))?;
-        let job: ManagedJob = serde_json::from_value((*object).clone()).ok()?;
+        let job = ManagedJob::deserialize(&*object).ok()?;
         let key = Key::new(&target.key.namespace, &job.spec.submission);
         let map = is_open(&job).then(|| world.get(&Gvk::new("", "v1", "ConfigMap"), &key)).flatten();
         let file = map.and_then(|map| serde_json::from_str(map["data"]["job"].as_str()?).ok());

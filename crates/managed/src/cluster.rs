@@ -25,6 +25,7 @@ use reconcile::{
     Decision, Event, EventType, Next, Op, PatchBody, Primary, Propagation, Reconciler, StatusWrite, Wakes, Watch,
     World, Write,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -76,11 +77,11 @@ impl Reconciler for ClusterController {
 
     fn observe(&self, world: &dyn World, target: &Target) -> Option<Observed> {
         let object = world.get(&target.gvk, &target.key)?;
-        let cluster: Cluster = serde_json::from_value((*object).clone()).ok()?;
+        let cluster = Cluster::deserialize(&*object).ok()?;
         let uid = object::uid(&object);
         let owned = world.owned_by(&machine_gvk(), uid);
         let mut machines: Vec<Machine> =
-            owned.iter().filter_map(|machine| serde_json::from_value((**machine).clone()).ok()).collect();
+            owned.iter().filter_map(|machine| Machine::deserialize(&**machine).ok()).collect();
         machines.sort_by_key(|machine| machine.spec.rank);
         let names = machines.iter().filter(|machine| !machine.status.node.is_empty());
         let nodes = names.filter_map(|machine| world.get(&node_gvk(), &object::Key::new("", &machine.status.node)));

@@ -1,20 +1,36 @@
-//! The turns of managed jobs: which of them may launch next. Jobs of a higher priority come first, then those that were submitted first.
+//! The turns of managed jobs: which of them may launch next. Jobs that recover come first, then those of a higher priority, then those that
+//! were submitted first.
 //!
 //! A turn is a number in the job's status: the job may make so many attempts. Attempts after a recovery need no turn, but they count
 //! among the launches in progress. A job that a [`crate::budget`] is for needs a turn for those as well, and gets one only if the budget has
 //! room.
+//!
+//! A job whose launch found no capacity gets its next turn when its pause is over, and before that when [`capacity`] may be free. What a
+//! job waits for is in its status. Which machines became free is in memory alone, so the first look of a control plane takes it that
+//! capacity may be free everywhere.
 
+mod capacity;
+mod machines;
+
+use self::capacity::{Capacity, Freed, Launching, Waiter};
+use self::machines::Machines;
+use crate::backoff;
 use crate::budget::{self, Book};
 use crate::looks::{Looks, Rank, rank};
 use api::object::{Key, Target};
-use api::sky::{ManagedJob, ManagedState, ManagedTask, managed_job_gvk};
+use api::sky::{CapacityWanted, ManagedJob, ManagedState, ManagedTask, machine_gvk, managed_job_gvk};
 use jiff::Timestamp;
 use reconcile::{Decision, Next, Op, PatchBody, Primary, Reconciler, Watch, World, Write};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Jobs that are launched at the same time.
 pub const LAUNCHES_MAX: usize = 64;
+/// Seconds before a launch that found no capacity is repeated although some may be free: the first pause, and the longest after repeated
+/// failures. So a job that needs many machines does not take and give back some of them all the time.
+const RETRY_SECS: i64 = 1;
+const RETRY_MAX_SECS: i64 = 15;
 
 /// The reconciler. Its copies share what they know.
 #[derive(Clone, Default)]
@@ -33,6 +49,8 @@ struct Memory {
     /// Those that may be launched once a budget has room.
     held: BTreeMap<Rank, u32>,
     budgets: Book,
+    machines: Machines,
+    capacity: Capacity,
     /// Jobs that got a turn in the last decision. They are read again, because the write may have failed.
     assumed: Vec<Key>,
 }
@@ -40,15 +58,26 @@ struct Memory {
 /// Where a job stands among all.
 #[derive(Clone, Debug, PartialEq)]
 enum Standing {
-    Waits { rank: Rank, turn: u32, due: Timestamp },
-    Launches,
+    Waits {
+        rank: Rank,
+        turn: u32,
+        due: Timestamp,
+        /// What it waits for, if its latest launch found no capacity.
+        waiter: Option<Waiter>,
+    },
+    Launches(Launching),
 }
 
-/// Jobs that have changed, as they are now.
-pub struct Changes(Vec<(Key, Option<ManagedJob>)>);
+/// What has changed, as it is now.
+pub struct Changes {
+    jobs: Vec<(Key, Option<ManagedJob>)>,
+    freed: Vec<Freed>,
+    /// Whether this is the first look.
+    is_first: bool,
+}
 
 fn read(object: &Value) -> Option<ManagedJob> {
-    serde_json::from_value(object.clone()).ok()
+    ManagedJob::deserialize(object).ok()
 }
 
 /// Where a job stands; `None`: it needs no turn until it changes.
@@ -71,19 +100,51 @@ fn standing(key: &Key, job: &ManagedJob, is_covered: bool) -> Option<Standing> {
         }
         tasks.push(&unseen);
     }
-    let waits = |task: &&&ManagedTask| match task.state {
+    let waits = |task: &&ManagedTask| match task.state {
         ManagedState::Pending => true,
         ManagedState::Recovering => task.open_attempt().is_none() && (is_covered || budget::waits(task)),
         _ => false,
     };
     let is_launched = |task: &&ManagedTask| matches!(task.state, ManagedState::Starting | ManagedState::Recovering);
-    let waiting: Vec<&&ManagedTask> = tasks.iter().filter(waits).collect();
+    let waiting: Vec<&ManagedTask> = tasks.iter().copied().filter(waits).collect();
     let turn = status.made().saturating_add(u32::try_from(waiting.len()).unwrap_or(u32::MAX));
     if waiting.is_empty() || status.turn >= turn {
-        return (!waiting.is_empty() || tasks.iter().any(is_launched)).then_some(Standing::Launches);
+        let launched: Vec<&ManagedTask> = tasks.into_iter().filter(|task| waits(task) || is_launched(task)).collect();
+        let wanted = wanted(launched.iter().copied());
+        let began = launched.iter().filter_map(|task| task.open_attempt()?.began_at.parse().ok()).max();
+        return (!launched.is_empty()).then_some(Standing::Launches(Launching { wanted, began }));
     }
     let due = waiting.iter().map(|task| task.not_before.parse().unwrap_or(Timestamp::MIN)).min();
-    Some(Standing::Waits { rank: rank(key, job), turn, due: due.unwrap_or(Timestamp::MIN) })
+    let rank = rank(key, job);
+    let waiter = waiter(&rank, waiting.iter().copied());
+    Some(Standing::Waits { rank, turn, due: due.unwrap_or(Timestamp::MIN), waiter })
+}
+
+/// What tasks look for together; `None`: it is not known.
+fn wanted<'a>(tasks: impl Iterator<Item = &'a ManagedTask>) -> Option<CapacityWanted> {
+    tasks.filter_map(|task| task.capacity.clone()).reduce(|mut all, one| {
+        all.nodes = all.nodes.saturating_add(one.nodes);
+        all.machine = format!("{} {}", all.machine, one.machine);
+        if all.places.is_empty() || one.places.is_empty() {
+            all.places.clear();
+        } else {
+            all.places.extend(one.places);
+            all.places.sort();
+            all.places.dedup();
+        }
+        all
+    })
+}
+
+/// What a job with these waiting tasks waits for; `None`: nothing, because none of them was launched in vain.
+fn waiter<'a>(rank: &Rank, tasks: impl Iterator<Item = &'a ManagedTask> + Clone) -> Option<Waiter> {
+    let failed = tasks.clone().filter(|task| task.failures > 0 && task.capacity.is_some());
+    let failed_at = |task: &ManagedTask| task.attempts.last().and_then(|one| one.ended_at.parse::<Timestamp>().ok());
+    let failures = failed.clone().map(|task| task.failures).max()?;
+    let failed_at = failed.filter_map(failed_at).max()?;
+    let pause = backoff::seconds(failures, RETRY_SECS, RETRY_MAX_SECS);
+    let (rank, wanted) = (rank.clone(), wanted(tasks)?);
+    Some(Waiter { rank, wanted, failed_at, earliest: api::time::later_secs(failed_at, pause) })
 }
 
 impl Reconciler for JobTurns {
@@ -115,50 +176,89 @@ impl Reconciler for JobTurns {
         let memory = &mut *memory;
         let (noted, others): (Vec<Target>, Vec<Target>) =
             self.0.changed().into_iter().partition(|target| target.gvk == managed_job_gvk());
-        let mut all = Vec::new();
-        if std::mem::replace(&mut memory.has_looked, true) {
+        let mut jobs = Vec::new();
+        let mut freed = Vec::new();
+        let is_first = !std::mem::replace(&mut memory.has_looked, true);
+        if is_first {
+            memory.budgets.start(world);
+            memory.machines.start(world);
+            world.each(&managed_job_gvk(), None, &mut |object| jobs.push((Key::of(object), read(object))));
+        } else {
+            let machines = others.iter().filter(|target| target.gvk == machine_gvk());
+            freed.extend(machines.filter_map(|target| memory.machines.note(world, &target.key)));
             let noted = noted.into_iter().map(|target| target.key).chain(std::mem::take(&mut memory.assumed));
             let keys: BTreeSet<Key> = noted.chain(memory.budgets.note(world, &others)).collect();
-            all.extend(keys.into_iter().map(|key| {
+            jobs.extend(keys.into_iter().map(|key| {
                 let job = world.get(&managed_job_gvk(), &key).and_then(|object| read(&object));
                 (key, job)
             }));
-        } else {
-            memory.budgets.start(world);
-            world.each(&managed_job_gvk(), None, &mut |object| all.push((Key::of(object), read(object))));
         }
-        for (key, job) in &all {
+        for (key, job) in &jobs {
             memory.budgets.take_job(world, key, job.as_ref());
         }
-        Some(Changes(all))
+        Some(Changes { jobs, freed, is_first })
     }
 
     fn decide(&self, observed: &Changes, now: Timestamp) -> Decision {
         let mut memory = self.0.memory();
-        for (key, job) in &observed.0 {
-            memory.take_in(key, job.as_ref());
+        for (key, job) in &observed.jobs {
+            memory.take_in(key, job.as_ref(), observed.is_first, now);
+        }
+        for freed in &observed.freed {
+            memory.capacity.appear(freed, now);
         }
         memory.grant(now)
     }
 }
 
 impl Memory {
-    fn take_in(&mut self, key: &Key, job: Option<&ManagedJob>) {
-        match self.standing.remove(key) {
-            Some(Standing::Waits { rank, turn, due }) => {
-                self.waiting.remove(&rank);
-                self.held.remove(&rank);
-                self.later.remove(&(due, rank, turn));
+    fn take_in(&mut self, key: &Key, job: Option<&ManagedJob>, is_first: bool, now: Timestamp) {
+        let before = self.standing.remove(key);
+        let standing = job.and_then(|job| standing(key, job, self.budgets.is_covered(key)));
+        match &before {
+            Some(Standing::Waits { rank, turn, due, .. }) => {
+                self.waiting.remove(rank);
+                self.held.remove(rank);
+                self.later.remove(&(*due, rank.clone(), *turn));
             }
-            Some(Standing::Launches) => drop(self.launching.remove(key)),
+            Some(Standing::Launches(_)) => drop(self.launching.remove(key)),
             None => {}
         }
-        let Some(standing) = job.and_then(|job| standing(key, job, self.budgets.is_covered(key))) else { return };
         match &standing {
-            Standing::Waits { rank, turn, due } => drop(self.later.insert((*due, rank.clone(), *turn))),
-            Standing::Launches => drop(self.launching.insert(key.clone())),
+            Some(Standing::Waits { rank, turn, due, .. }) => drop(self.later.insert((*due, rank.clone(), *turn))),
+            Some(Standing::Launches(_)) => drop(self.launching.insert(key.clone())),
+            None => {}
         }
-        self.standing.insert(key.clone(), standing);
+        self.note_capacity(key, before.as_ref(), standing.as_ref(), is_first, now);
+        if let Some(standing) = standing {
+            self.standing.insert(key.clone(), standing);
+        }
+    }
+
+    fn note_capacity(
+        &mut self,
+        key: &Key,
+        before: Option<&Standing>,
+        after: Option<&Standing>,
+        is_first: bool,
+        now: Timestamp,
+    ) {
+        let waiter = |standing: Option<&Standing>| match standing {
+            Some(Standing::Waits { waiter, .. }) => waiter.clone(),
+            _ => None,
+        };
+        let (was, waits) = (waiter(before), waiter(after));
+        if waits.is_some() && was == waits {
+            return;
+        }
+        if let Some(was) = was {
+            self.capacity.forget(&was);
+        }
+        match (waits, after) {
+            (Some(waiter), _) => self.capacity.wait(waiter, is_first),
+            (None, Some(Standing::Launches(launching))) => self.capacity.launch(key, launching.clone(), is_first, now),
+            (None, _) => self.capacity.settle(key),
+        }
     }
 
     fn grant(&mut self, now: Timestamp) -> Decision {
@@ -169,6 +269,13 @@ impl Memory {
             }
             self.waiting.insert(rank, turn);
         }
+        let taken = self.launching.len().saturating_add(self.waiting.len());
+        for rank in self.capacity.pick(now, LAUNCHES_MAX.saturating_sub(taken)) {
+            if let Some(Standing::Waits { turn, due, .. }) = self.standing.get(&rank.key) {
+                self.later.remove(&(*due, rank.clone(), *turn));
+                self.waiting.insert(rank, *turn);
+            }
+        }
         if self.budgets.open(now) {
             self.waiting.append(&mut self.held);
         }
@@ -176,22 +283,33 @@ impl Memory {
         while self.launching.len() < LAUNCHES_MAX
             && let Some((rank, turn)) = self.waiting.pop_first()
         {
-            if !self.budgets.admits(&rank.2, now) {
+            if !self.budgets.admits(&rank.key, now) {
+                self.capacity.give_up(&rank.key);
                 self.held.insert(rank, turn);
                 continue;
             }
-            let (_, _, key) = rank;
+            let key = rank.key;
             let target = Target { gvk: managed_job_gvk(), key: key.clone() };
             let body = PatchBody::Merge(json!({"status": {"turn": turn}}));
             writes.push(Write::from(Op::Patch { target, subresource: Some("status"), body }));
             self.launching.insert(key.clone());
-            self.standing.insert(key.clone(), Standing::Launches);
+            let wanted = match self.standing.get(&key) {
+                Some(Standing::Waits { waiter: Some(waiter), .. }) => {
+                    self.capacity.forget(waiter);
+                    Some(waiter.wanted.clone())
+                }
+                _ => None,
+            };
+            let launching = Launching { wanted, began: None };
+            self.capacity.launch(&key, launching.clone(), false, now);
+            self.standing.insert(key.clone(), Standing::Launches(launching));
             self.assumed.push(key);
         }
         let due = self.later.first().map(|(due, _, _)| due.duration_since(now));
+        let retried = self.capacity.due(now).map(|due| due.duration_since(now));
         let (more, again) = self.budgets.close(now);
         writes.extend(more);
-        let next = due.into_iter().chain(again).min().map_or(Next::AwaitChange, Next::After);
+        let next = due.into_iter().chain(retried).chain(again).min().map_or(Next::AwaitChange, Next::After);
         Decision { writes, next, ..Decision::default() }
     }
 }

@@ -1,7 +1,7 @@
 //! Reconcilers that look at all managed jobs at once: [`crate::job_turns`] and [`crate::pool_turns`].
 
 use api::object::{Gvk, Key, Target};
-use api::sky::{ManagedJob, managed_job_gvk};
+use api::sky::{ManagedJob, ManagedState, ManagedTask, managed_job_gvk};
 use reconcile::wakes::Notes;
 use reconcile::{Wakes, Watch};
 use std::cmp::Reverse;
@@ -11,12 +11,23 @@ use std::sync::Arc;
 #[expect(clippy::disallowed_types, reason = "a look goes on from the last one")]
 use std::sync::{Mutex, PoisonError};
 
-/// The order of a job among those that wait: priority, number, then whatever tells them apart.
-pub type Rank = (Reverse<i32>, u32, Key);
+/// The order of a job among those that wait: jobs that recover come first, then those of a higher priority, then those that were submitted
+/// first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// Whether none of its tasks recovers.
+    is_new: bool,
+    priority: Reverse<i32>,
+    id: u32,
+    pub key: Key,
+}
 
 /// The order of a job.
 pub fn rank(key: &Key, job: &ManagedJob) -> Rank {
-    (Reverse(job.spec.priority), job.spec.id, key.clone())
+    // a task that found no capacity for its recovery is PENDING
+    let recovers = |task: &ManagedTask| task.state == ManagedState::Recovering || !task.started_at.is_empty();
+    let is_new = !job.in_play().any(|(_, task)| recovers(task));
+    Rank { is_new, priority: Reverse(job.spec.priority), id: job.spec.id, key: key.clone() }
 }
 
 /// What has changed since the last look, and what was known then. Copies share both.

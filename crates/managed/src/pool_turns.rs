@@ -1,5 +1,5 @@
-//! Which worker of its pool a managed job gets next. Jobs of a higher priority come first, then those that were submitted first. No job is
-//! overtaken by a smaller one.
+//! Which worker of its pool a managed job gets next. Jobs that recover come first, then those of a higher priority, then those that were
+//! submitted first. No job is overtaken by a smaller one.
 //!
 //! A turn is a number in the job's status, as in [`crate::job_turns`]; the worker is named beside it. The pool's `status.load` reports how many
 //! jobs wait, and how many jobs each worker has. The pool is scaled by this report. A worker that ends gets no more jobs. The report marks it
@@ -51,7 +51,7 @@ pub struct Changes {
 }
 
 fn read<T: serde::de::DeserializeOwned>(object: &Value) -> Option<T> {
-    serde_json::from_value(object.clone()).ok()
+    T::deserialize(object).ok()
 }
 
 fn core(kind: &str) -> Gvk {

@@ -8,7 +8,7 @@ use api::sky::{
 use managed::job::ManagedJobController;
 use managed::job_turns::{JobTurns, LAUNCHES_MAX};
 use reconcile::testing::Model;
-use reconcile::{Propagation, Reconciler};
+use reconcile::{Propagation, Reconciler, World};
 use serde_json::{Value, json};
 
 struct Scene {
@@ -57,8 +57,13 @@ impl Scene {
     /// Both controllers, until nothing changes.
     fn run(&mut self) {
         for _ in 0..8 {
-            // a new copy looks at everything
-            self.turns = JobTurns::default();
+            for watch in self.turns.watches() {
+                for gvk in [managed_job_gvk(), machine_gvk()] {
+                    for object in self.model.list(&gvk, None) {
+                        watch.woken_by(&self.turns.primary(), &self.model, &gvk, &object);
+                    }
+                }
+            }
             let turns = Target { gvk: managed_job_gvk(), key: Key::default() };
             if let Some(decision) = self.model.decide(&self.turns, &turns) {
                 self.model.execute(&turns, &decision);

@@ -297,6 +297,10 @@ pub struct ManagedTask {
     /// The next attempt does not begin before this time, RFC 3339.
     #[serde(default, skip_serializing_if = "is_default")]
     pub not_before: String,
+    /// The machines that its next attempt looks for, as those of its latest one; it is tried again when some of them may be free. None
+    /// while its code runs, and in a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityWanted>,
     /// When its providers were asked whether machines were lost, because its code failed, RFC 3339.
     #[serde(default, skip_serializing_if = "is_default")]
     pub asked_at: String,
@@ -329,6 +333,23 @@ pub struct ManagedTask {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub events: Vec<TaskEvent>,
+}
+
+/// The machines that a task looks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CapacityWanted {
+    /// `provider/region` of each place where they may be, 16 at most. Empty: there are more places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub places: Vec<String>,
+    /// How many machines.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub nodes: u32,
+    /// A digest of what each machine must have: equal for equal requests.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub machine: String,
 }
 
 /// A change of a task's state, for its callback.

@@ -8,8 +8,8 @@ use crate::names;
 use crate::transitions::{Restart, restarts};
 use api::object;
 use api::sky::{
-    API_VERSION, Candidate, Ground, JobAttempt, JobFile, JobRecovery, JobStrategy, JobTask, LaunchManaged, LaunchSpec,
-    ManagedJob, ManagedState as State, ManagedTask, keys,
+    API_VERSION, Candidate, CapacityWanted, Cluster, Ground, JobAttempt, JobFile, JobRecovery, JobStrategy, JobTask,
+    LaunchManaged, LaunchSpec, ManagedJob, ManagedState as State, ManagedTask, keys,
 };
 use jiff::{SignedDuration, Timestamp};
 use reconcile::{Op, Write};
@@ -21,6 +21,8 @@ const TOLD_MAX: usize = 10;
 /// The first pause after a launch that found no room, and the longest, seconds.
 const PAUSE_SECS: i64 = 60;
 const PAUSE_MAX_SECS: i64 = 300;
+/// The most places that the status lists as those where a task may run.
+const PLACES_MAX: usize = 16;
 /// Launches in a row that failed for another reason than room, before the task ends.
 const REFUSALS_MAX: u32 = 5;
 
@@ -38,6 +40,8 @@ pub(super) struct Whereabouts {
     pub region: String,
     pub hourly_price: f64,
     pub job: u32,
+    /// All places where they may be.
+    pub capacity: Option<CapacityWanted>,
 }
 
 impl Whereabouts {
@@ -48,6 +52,7 @@ impl Whereabouts {
             region: names::place(&[provider, region]),
             hourly_price: candidate.hourly_price * f64::from(own.cluster.spec.nodes),
             job: 0,
+            capacity: Some(capacity(&own.cluster)),
         }
     }
 
@@ -62,11 +67,44 @@ impl Whereabouts {
     }
 }
 
+/// The machines that a cluster looks for.
+fn capacity(cluster: &Cluster) -> CapacityWanted {
+    let spec = &cluster.spec;
+    let mut places: Vec<String> =
+        spec.candidates.iter().map(|one| names::place(&[&one.provider, &one.region])).collect();
+    places.sort();
+    places.dedup();
+    if places.len() > PLACES_MAX {
+        places.clear();
+    }
+    // a price may differ between two launches
+    let asked = |one: &Candidate| serde_json::to_string(&Candidate { hourly_price: 0.0, ..one.clone() });
+    let asked: Vec<String> = spec.candidates.iter().filter_map(|one| asked(one).ok()).collect();
+    let machine = api::stable::digits(asked.iter().map(String::as_str));
+    CapacityWanted { places, nodes: u32::try_from(spec.nodes).unwrap_or(1), machine }
+}
+
+/// What a task waits for whose launch found no capacity. `until`: when it is tried again in any case.
+fn waits_for(places: &[String], until: &str) -> String {
+    let wherever = match places {
+        [] => "one of its places".to_owned(),
+        [place] => place.clone(),
+        [one, other] => format!("{one} or {other}"),
+        [one, other, rest @ ..] => format!("{one}, {other} or {} more places", rest.len()),
+    };
+    format!(
+        "It waits for capacity: the control plane tries again when a machine of {wherever} becomes free, and otherwise at {until}."
+    )
+}
+
 impl Observed {
     /// Where the latest attempt is.
     pub(super) fn place(&self, task: &ManagedTask) -> Whereabouts {
         let Some(own) = self.cluster(&task.cluster) else { return Whereabouts::default() };
-        let at = own.cluster.at().map(|candidate| Whereabouts::of(candidate, own)).unwrap_or_default();
+        // once all places have been tried, it is at none
+        let nowhere = || Whereabouts { capacity: Some(capacity(&own.cluster)), ..Whereabouts::default() };
+        let at = own.cluster.at().map_or_else(nowhere, |candidate| Whereabouts::of(candidate, own));
+        let at = Whereabouts { capacity: at.capacity.filter(|_| self.pool.is_none()), ..at };
         Whereabouts { job: self.current(task).map_or(0, |(_, job)| job.id), ..at }
     }
 
@@ -80,14 +118,16 @@ impl Observed {
         if let Some(waits) = waits {
             return waits;
         }
+        let has_turn = self.job.status.turn > self.job.status.made();
         let due: Timestamp = task.not_before.parse().unwrap_or(now);
-        if due > now {
+        // a turn is given sooner if there may be capacity
+        if due > now && !has_turn {
             return Turn::of(task).after(due.duration_since(now));
         }
         // in a pool each attempt needs a worker
         let needs_turn =
             task.state == State::Pending || self.pool.is_some() || !self.budgets.is_empty() || budget::waits(task);
-        if needs_turn && self.job.status.turn <= self.job.status.made() {
+        if needs_turn && !has_turn {
             if (self.pool.is_none() && task.state != State::Pending) || budget::waits(task) {
                 return Turn::of(task);
             }
@@ -146,6 +186,8 @@ impl Observed {
         turn.writes = self.removals(index, kept.map(|_| task.cluster.as_str()));
         match kept {
             None if !self.has_any(index) => None,
+            // its message says for what it waits
+            None if task.state == State::Pending => Some(turn),
             None => Some(
                 turn.says("the control plane removes the machines of the last attempt; then the next attempt begins"),
             ),
@@ -187,6 +229,7 @@ impl Observed {
             let since = if is_first { &mut next.started_at } else { &mut next.recovered_at };
             *since = now.to_string();
             next.failures = 0;
+            next.capacity = None;
         }
         next.state = State::Running;
         if !next.asked_at.is_empty() {
@@ -293,6 +336,9 @@ pub(crate) fn task_environment(job: &ManagedJob, file: &JobFile) -> BTreeMap<Str
 pub(super) fn close(task: &mut ManagedTask, ground: Ground, evidence: &str, at: Whereabouts, now: Timestamp) {
     let Some(attempt) = task.attempts.last_mut().filter(|attempt| attempt.ended_at.is_empty()) else { return };
     at.note(attempt);
+    if at.capacity.is_some() {
+        task.capacity = at.capacity;
+    }
     attempt.ended_at = now.to_string();
     attempt.ground = ground;
     evidence.clone_into(&mut attempt.evidence);
@@ -372,8 +418,8 @@ pub(super) fn closed(
             next.failures = task.failures.saturating_add(1);
             let pause = pause(next.failures);
             next.not_before = api::time::later_secs(now, pause).to_string();
-            next.message =
-                format!("{evidence}\nThe control plane tries all places again at {} or later.", next.not_before);
+            let places = next.capacity.as_ref().map(|wanted| wanted.places.as_slice()).unwrap_or_default();
+            next.message = format!("{evidence}\n{}", waits_for(places, &next.not_before));
             turn = turn.after(SignedDuration::from_secs(pause));
         }
         Ruling::Refused { ref evidence } => refused(next, evidence, end),

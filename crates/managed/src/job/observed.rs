@@ -50,7 +50,7 @@ pub struct Observed {
 const INTERRUPTIONS: [&str; 3] = ["SupervisorLost", "NodeShutdown", "NodeLost"];
 
 fn read<T: serde::de::DeserializeOwned>(object: &Value) -> Option<T> {
-    serde_json::from_value(object.clone()).ok()
+    T::deserialize(object).ok()
 }
 
 fn is_silent(world: &dyn World, machine: &Machine) -> bool {

@@ -159,7 +159,7 @@ impl Yard {
         let mut granted = Vec::new();
         while let Some((worker, cluster)) =
             self.waiting.first_key_value().and_then(|(_, (_, shares))| self.worker_for(shares))
-            && let Some(((_, _, job), (turn, shares))) = self.waiting.pop_first()
+            && let Some((Rank { key: job, .. }, (turn, shares))) = self.waiting.pop_first()
         {
             self.hold(worker, job.clone(), shares);
             granted.push(Granted { job, turn, worker, cluster });
