@@ -43,7 +43,11 @@ const KEPT: [u64; 1] = [19];
 
 /// Runs a seed to its end.
 fn run(seed: u64, bug: Bug) -> Result<Sum, String> {
-    match catch_unwind(AssertUnwindSafe(|| Sim::new(seed, bug).run())) {
+    play(|| Sim::new(seed, bug))
+}
+
+fn play(sim: impl Fn() -> Sim) -> Result<Sum, String> {
+    match catch_unwind(AssertUnwindSafe(|| sim().run())) {
         Ok(done) => done,
         Err(panic) => {
             let said = panic.downcast_ref::<String>().cloned();
@@ -108,6 +112,26 @@ fn no_budget_is_passed_by_more_than_a_minute() {
     }
     println!("{sum}; {} budgets used up, {} jobs stopped", sum.crossed, sum.stopped);
     assert!(sum.stopped > 0 && sum.succeeded > 0, "too little happened: {sum}");
+}
+
+/// `CROWD_SEEDS` is the number of seeds (default 1; `make soak`: 200), `CROWD_FROM` the first of them, `CROWD_BUGS` the number of bugs to
+/// plant (default 1; `make soak`: all).
+#[test]
+fn a_job_that_waits_gets_a_free_machine_soon() {
+    let mut sum = Sum::default();
+    let from = number("CROWD_FROM", 1);
+    for seed in from..from + number("CROWD_SEEDS", 1) {
+        let done = play(|| Sim::new(seed, Bug::None).crowded());
+        sum.add(&done.unwrap_or_else(|why| panic!("CROWD_FROM={seed} CROWD_SEEDS=1: {why}")));
+    }
+    println!("{sum}");
+    assert!(sum.succeeded > 0, "too little happened: {sum}");
+    let bugs = usize::try_from(number("CROWD_BUGS", 1)).unwrap_or(usize::MAX);
+    for bug in Bug::OF_CROWDS.into_iter().take(bugs) {
+        let found = (1..30).find_map(|seed| Some((seed, play(|| Sim::new(seed, bug).crowded()).err()?)));
+        let (seed, why) = found.unwrap_or_else(|| panic!("no seed fails with {bug:?}"));
+        println!("{bug:?}: seed {seed}: {}", why.lines().next().unwrap_or_default());
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Sim {
 
     /// Passes changes of budgets and machines to the watches.
     pub fn note_spend(&mut self) {
-        if !self.has_budget {
+        if self.bug == crate::bugs::Bug::FreeUnnoticed {
             return;
         }
         let watches = self.turns.watches();

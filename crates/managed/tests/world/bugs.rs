@@ -34,9 +34,15 @@ pub enum Bug {
     RestartsUncounted,
     /// A job whose launch found no room is not tried again.
     NeverAgain,
+    /// It is not noticed that machines become free.
+    FreeUnnoticed,
+    /// A job gets no turn before its pause is over.
+    PauseKept,
 }
 
 impl Bug {
+    /// Bugs that show where machines are few.
+    pub const OF_CROWDS: [Self; 2] = [Self::PauseKept, Self::FreeUnnoticed];
     pub const ALL: [Self; 12] = [
         Self::AbsenceIsLoss,
         Self::SilenceIsLoss,
@@ -119,6 +125,15 @@ impl Sim {
                         });
                     }
                 }
+            }
+            Bug::PauseKept if target.key.name.is_empty() => {
+                let now = self.model.now.to_string();
+                let is_early = |op: &Op| {
+                    let Op::Patch { target, .. } = op else { return false };
+                    let job = self.model.get(&target.gvk, &target.key);
+                    job.is_some_and(|job| job["status"]["tasks"][0]["notBefore"].as_str() > Some(&*now))
+                };
+                decision.writes.retain(|write| !is_early(&write.op));
             }
             Bug::NeverAgain if is_job => {
                 if let Some(reconcile::StatusWrite::Merge(body)) = &mut decision.status {

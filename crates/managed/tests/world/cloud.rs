@@ -50,6 +50,8 @@ pub struct Cloud {
     pub dark: [Timestamp; ZONES],
     /// Until when a zone has no room.
     pub full: [Timestamp; ZONES],
+    /// How many machines each zone has, where that is limited.
+    pub hosts: Option<[usize; ZONES]>,
     /// The provider refuses everything: its key is wrong.
     pub refuses: bool,
     /// Tokens that were refused.
@@ -82,6 +84,7 @@ impl Cloud {
             taken: BTreeMap::new(),
             dark: [Timestamp::MIN; ZONES],
             full: [Timestamp::MIN; ZONES],
+            hosts: None,
             refuses: false,
             refused: BTreeSet::new(),
             machine_secs: 0,
@@ -186,19 +189,26 @@ impl Cloud {
             self.refused.insert(request.token.clone());
             return Err(Failure::new(Fate::GiveUp, "the key is wrong"));
         }
-        if self.full[zone] > now {
-            return Err(Failure::new(Fate::NextCandidate, "full"));
-        }
         let comes =
             self.machine(&request.token).is_some() || self.late.iter().any(|(_, late)| late.token == request.token);
         if comes {
             return lost();
+        }
+        if self.full[zone] > now || self.hosts.is_some_and(|hosts| self.made_at(zone).count() >= hosts[zone]) {
+            return Err(Failure::new(Fate::NextCandidate, "full"));
         }
         if self.wrong(chance, 10) {
             self.late.push((later(now, chance.secs(1, 40)), request.clone()));
             return lost();
         }
         Ok(Found::There(self.appear(request, now, chance)))
+    }
+
+    /// The tokens of machines that exist or will in a zone.
+    pub fn made_at(&self, zone: usize) -> impl Iterator<Item = &str> {
+        let late = self.late.iter().filter(move |(_, late)| zone_of(&late.candidate) == zone);
+        let made = self.machines.iter().filter(move |made| made.zone == zone);
+        made.map(|made| made.token.as_str()).chain(late.map(|(_, late)| late.token.as_str()))
     }
 
     fn look(&self, machine: &Handle, now: Timestamp, chance: &mut Chance) -> Answer {

@@ -20,6 +20,9 @@ use std::sync::Arc;
 
 /// Jobs of a seed.
 const JOBS: u32 = 5;
+/// The same where there are few machines, and seconds in which things go wrong there.
+const CROWD: u32 = 6;
+const CROWD_FAULTS: i64 = 2 * 3600;
 /// Seconds in which things go wrong.
 const FAULTS: i64 = 2 * 86_400;
 /// Seconds in which all must end after that.
@@ -39,6 +42,7 @@ pub struct Asked {
     pub fails: Vec<(i64, i64)>,
     pub max_restarts: u32,
     pub codes: Vec<i64>,
+    pub priority: i32,
     pub submitted: Timestamp,
     pub cancel: Option<Timestamp>,
     pub down: Option<Timestamp>,
@@ -93,6 +97,8 @@ pub struct Sim {
     /// When a zone was last dark.
     pub dark_until: Timestamp,
     pub start: Timestamp,
+    /// Seconds in which things go wrong.
+    pub fault_secs: i64,
     /// Hours that the machines of all jobs may run together, if there is a budget; it is raised once things no longer go wrong.
     pub limit: Option<f64>,
     pub has_budget: bool,
@@ -100,8 +106,10 @@ pub struct Sim {
     pub turns_due: Option<Timestamp>,
     /// When they had run for so long.
     pub crossed: Option<Timestamp>,
-    /// The machines at the latest look at budgets.
+    /// The machines at the latest look at turns.
     pub seen: BTreeMap<Key, Arc<Value>>,
+    /// Since when a job waits although there are machines for it.
+    pub idle: BTreeMap<u32, Timestamp>,
 }
 
 pub fn later(at: Timestamp, secs: i64) -> Timestamp {
@@ -109,7 +117,7 @@ pub fn later(at: Timestamp, secs: i64) -> Timestamp {
 }
 
 pub fn read<T: serde::de::DeserializeOwned>(object: &Value) -> T {
-    serde_json::from_value(object.clone()).expect("an object of its kind")
+    T::deserialize(object).expect("an object of its kind")
 }
 
 pub fn job_target(id: u32) -> Target {
@@ -141,18 +149,44 @@ impl Sim {
             ended: BTreeMap::new(),
             dark_until: Timestamp::MIN,
             start,
+            fault_secs: FAULTS,
             limit: None,
             has_budget: false,
             turns_due: None,
             crossed: None,
             seen: BTreeMap::new(),
+            idle: BTreeMap::new(),
         };
         for id in 1..=JOBS {
             let asked = sim.asked_for();
-            sim.timers.extend([asked.submitted].into_iter().chain(asked.cancel).chain(asked.down));
-            sim.jobs.insert(id, asked);
+            sim.add(id, asked);
         }
         sim
+    }
+
+    fn add(&mut self, id: u32, asked: Asked) {
+        self.timers.extend([asked.submitted].into_iter().chain(asked.cancel).chain(asked.down));
+        self.jobs.insert(id, asked);
+    }
+
+    /// A few machines in each zone, and more jobs than they can run at a time.
+    pub fn crowded(mut self) -> Self {
+        let mut hosts = [0; ZONES];
+        for zone in &mut hosts {
+            *zone = usize::try_from(self.chance.below(3)).expect("few");
+        }
+        hosts[0] = 4;
+        self.cloud.hosts = Some(hosts);
+        self.fault_secs = CROWD_FAULTS;
+        for id in 1..=CROWD {
+            let mut asked = self.asked_for();
+            asked.submitted = later(self.start, self.chance.secs(1, CROWD_FAULTS / 2));
+            asked.priority = [0, 0, 5][usize::try_from(self.chance.below(3)).expect("few")];
+            asked.work /= 32;
+            asked.fails.retain(|(at, _)| *at < asked.work);
+            self.add(id, asked);
+        }
+        self
     }
 
     fn asked_for(&mut self) -> Asked {
@@ -177,6 +211,7 @@ impl Sim {
             fails,
             max_restarts: u32::try_from(chance.below(3)).expect("few"),
             codes: if chance.percent(50) { vec![33] } else { Vec::new() },
+            priority: 0,
             submitted,
             cancel,
             down,
@@ -186,7 +221,7 @@ impl Sim {
 
     /// From the first submission to the end of all.
     pub fn run(mut self) -> Result<Sum, String> {
-        let (calm, end) = (later(self.start, FAULTS), later(self.start, FAULTS + REST));
+        let (calm, end) = (later(self.start, self.fault_secs), later(self.start, self.fault_secs + REST));
         self.timers.extend([calm, later(self.start, 60)]);
         loop {
             let now = self.model.now;
@@ -203,10 +238,10 @@ impl Sim {
             self.control()?;
             if self.is_over() {
                 self.judge_sum()?;
-                self.sum.jobs += u64::from(JOBS);
+                self.sum.jobs += u64::try_from(self.jobs.len()).unwrap_or(0);
                 self.sum.crossed = u64::from(self.crossed.is_some());
                 self.sum.world_secs = now.duration_since(self.start).as_secs();
-                self.sum.writes = u64::try_from(self.model.writes.len()).unwrap_or(0);
+                self.forget_writes();
                 return Ok(self.sum);
             }
             if now >= end {
@@ -214,6 +249,13 @@ impl Sim {
             }
             self.advance(end);
         }
+    }
+
+    /// Counts what was written, and forgets it: it is copied with each view.
+    fn forget_writes(&mut self) {
+        self.sum.writes += u64::try_from(self.model.writes.len()).unwrap_or(0);
+        self.model.writes.clear();
+        self.model.events.clear();
     }
 
     /// To the next moment at which something happens.
@@ -235,10 +277,17 @@ impl Sim {
         self.cloud.machine_secs += secs * i64::try_from(self.cloud.machines.len()).unwrap_or(0);
         self.sum.machine_secs = self.cloud.machine_secs;
         self.model.now = later(now, secs);
-        if self.views.len() > 6 {
-            self.views.pop_front();
+        self.forget_writes();
+        // a view is only of use if it is outdated, and while views are
+        let is_news = self.views.back().is_none_or(|view| view.revision() != self.model.revision());
+        if !self.faults {
+            self.views.clear();
+        } else if is_news {
+            if self.views.len() > 6 {
+                self.views.pop_front();
+            }
+            self.views.push_back(self.model.clone());
         }
-        self.views.push_back(self.model.clone());
     }
 
     fn users(&mut self) {
@@ -274,7 +323,7 @@ impl Sim {
         }));
         self.model.put(json!({
             "apiVersion": API_VERSION, "kind": "ManagedJob", "metadata": {"name": format!("job-{id}"), "namespace": "default"},
-            "spec": {"id": id, "name": "train", "submission": format!("tasks-{id}")},
+            "spec": {"id": id, "name": "train", "submission": format!("tasks-{id}"), "priority": asked.priority},
         }));
         self.note_job(id);
     }
@@ -319,7 +368,7 @@ impl Sim {
                 let hit = hit.filter(|run| secs >= BLIND && self.are_all_well(run)).count();
                 self.sum.blind += u64::try_from(hit).unwrap_or(0);
             }
-            if self.cloud.full[zone] <= now && self.chance.percent(2) {
+            if self.cloud.hosts.is_none() && self.cloud.full[zone] <= now && self.chance.percent(2) {
                 let until = later(now, self.chance.secs(60, 7200));
                 self.cloud.full[zone] = until;
                 self.timers.insert(until);
@@ -579,6 +628,7 @@ impl Sim {
             self.timers.insert(later(self.model.now, 60));
         }
         self.judge_budget()?;
+        self.judge_waiting()?;
         self.outlived()
     }
 

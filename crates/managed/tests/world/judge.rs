@@ -1,10 +1,14 @@
 //! What must always hold.
 
+use crate::cloud::ZONES;
 use crate::jobs::{Run, Sim, job_target, later, read};
 use api::object;
-use api::sky::{Ground, ManagedJob, ManagedState as State, managed_job_gvk};
+use api::sky::{Ground, ManagedJob, ManagedState as State, machine_gvk, managed_job_gvk};
 use reconcile::World;
+use std::collections::BTreeSet;
 
+/// Seconds for which a job may wait while there are machines for it.
+const WAITS: i64 = 60;
 /// Seconds for which a machine may outlive its job.
 const OUTLIVES: i64 = 600;
 
@@ -153,6 +157,40 @@ impl Sim {
             let late = self.ended.get(id).is_some_and(|ended| live.iter().any(|run| run.began > *ended));
             if late {
                 return Err(format!("job {id} runs after its end"));
+            }
+        }
+        Ok(())
+    }
+
+    /// No job waits for long while machines for it are free.
+    pub fn judge_waiting(&mut self) -> Result<(), String> {
+        let Some(hosts) = self.cloud.hosts else { return Ok(()) };
+        let now = self.model.now;
+        let machines = self.model.list(&machine_gvk(), None);
+        let free: Vec<usize> = (0..ZONES)
+            .map(|zone| {
+                // the control plane has to notice that a machine is gone before another one can be in its place
+                let named = machines.iter().filter(|one| one["spec"]["candidate"]["region"] == format!("z{zone}"));
+                let shown = named.filter(|one| one["status"].get("id").is_some()).map(|one| object::uid(one));
+                let taken: BTreeSet<&str> = shown.chain(self.cloud.made_at(zone)).collect();
+                if self.cloud.is_dark(zone, now) { 0 } else { hosts[zone].saturating_sub(taken.len()) }
+            })
+            .collect();
+        for (id, job) in &self.last {
+            let task = job.status.tasks.first();
+            let waits = task.is_some_and(|task| task.state == State::Pending && task.failures > 0);
+            // what is left of its latest attempt may be out of reach
+            let is_fenced =
+                !machines.iter().any(|one| object::meta(one, "name").starts_with(&format!("train-{id}-0-")));
+            let fits = is_fenced && free.iter().any(|free| *free >= self.jobs[id].nodes);
+            if !waits || !fits {
+                self.idle.remove(id);
+                continue;
+            }
+            let since = *self.idle.entry(*id).or_insert(now);
+            if now > later(since, WAITS) {
+                let what = format!("{free:?} machines are free since {since}, and it needs {}", self.jobs[id].nodes);
+                return Err(format!("job {id} waits at {now}: {what}: {:?}; {}", job.status, self.left()));
             }
         }
         Ok(())
