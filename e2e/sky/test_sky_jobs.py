@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import pathlib
@@ -336,4 +337,48 @@ def test_a_job_goes_on_elsewhere_with_what_it_wrote_before(lan: Lan, sky: test_s
     assert said.index("line 5") < said.index("attempt 2") < said.rindex("line 1\n"), said
     sky.sky("jobs", "cancel", "-y", str(number))
     until(sky, number, "CANCELLED")
+    nothing_left(sky)
+
+
+@by_ssh
+def test_a_job_that_waits_gets_the_machine_when_it_is_free(lan: Lan, sky: test_sky_ssh.Sky) -> None:
+    host = lan.host()
+    lan.pools(lan.pool("lab", host))
+    until_told = "until [ -e /tmp/end-$SKYPILOT_MANAGED_JOB_ID ]; do sleep 0.1; done"
+
+    def launched() -> int:
+        number = launch(sky, "--infra", "ssh/lab", until_told)
+        pathlib.Path(f"/tmp/end-{number}").unlink(missing_ok=True)
+        return number
+
+    def waits(number: int) -> None:
+        wait_for(f"job {number} to find no room", lambda: job(sky, number).get("status", {}).get("tasks", [{}])[0].get("failures"), WAIT)
+
+    first = launched()
+    until(sky, first, "RUNNING")
+    second = launched()
+    waits(second)
+    told = sky.sky("jobs", "explain", str(second))
+    assert f"Managed job {second} " in told and "PENDING" in told, told
+    assert "It waits for capacity: the control plane tries again when a machine of ssh/lab becomes free" in told, told
+    pathlib.Path(f"/tmp/end-{first}").touch()
+    ended = until(sky, first, "SUCCEEDED")["endedAt"]
+    began = until(sky, second, "RUNNING")["attempts"][-1]["beganAt"]
+    took = (datetime.datetime.fromisoformat(began) - datetime.datetime.fromisoformat(ended)).total_seconds()
+    print(f"the launch that got the machine began {took:.1f} s after the end of the job that had it")
+    # first the output is kept, and the machine removed
+    assert took < 15, took
+    # a job that recovers comes before one that waits, whatever its priority
+    third = launch(sky, "--infra", "ssh/lab", "--priority", "1000", "true")
+    waits(third)
+    wipe(host)
+    wait_for("the job to recover", lambda: job(sky, second)["status"].get("recoveries") == 1, WAIT)
+    until(sky, second, "RUNNING")
+    assert not job(sky, third)["status"]["tasks"][0].get("startedAt"), "it is tried, but the machine is taken"
+    # what waits is in the objects
+    os.kill(json.loads((sky.home / "up.json").read_text())["pid"], signal.SIGKILL)
+    sky.up()
+    pathlib.Path(f"/tmp/end-{second}").touch()
+    until(sky, second, "SUCCEEDED")
+    until(sky, third, "SUCCEEDED")
     nothing_left(sky)
