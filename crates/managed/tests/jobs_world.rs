@@ -25,6 +25,8 @@ mod control;
 mod jobs;
 #[path = "world/judge.rs"]
 mod judge;
+#[path = "world/runs.rs"]
+mod runs;
 #[path = "world/sum.rs"]
 mod sum;
 
@@ -129,6 +131,26 @@ fn a_job_that_waits_gets_a_free_machine_soon() {
     let bugs = usize::try_from(number("CROWD_BUGS", 1)).unwrap_or(usize::MAX);
     for bug in Bug::OF_CROWDS.into_iter().take(bugs) {
         let found = (1..30).find_map(|seed| Some((seed, play(|| Sim::new(seed, bug).crowded()).err()?)));
+        let (seed, why) = found.unwrap_or_else(|| panic!("no seed fails with {bug:?}"));
+        println!("{bug:?}: seed {seed}: {}", why.lines().next().unwrap_or_default());
+    }
+}
+
+/// `COMPOSED_SEEDS` is the number of seeds (default 1; `make soak`: 200), `COMPOSED_FROM` the first of them, `COMPOSED_BUGS` the number of
+/// bugs to plant (default 1; `make soak`: all).
+#[test]
+fn tasks_of_a_pipeline_follow_each_other_and_those_of_a_group_go_together() {
+    let mut sum = Sum::default();
+    let from = number("COMPOSED_FROM", 1);
+    for seed in from..from + number("COMPOSED_SEEDS", 1) {
+        let done = play(|| Sim::new(seed, Bug::None).composed());
+        sum.add(&done.unwrap_or_else(|why| panic!("COMPOSED_FROM={seed} COMPOSED_SEEDS=1: {why}")));
+    }
+    println!("{sum}");
+    assert!(sum.succeeded > 0, "too little happened: {sum}");
+    let bugs = usize::try_from(number("COMPOSED_BUGS", 1)).unwrap_or(usize::MAX);
+    for bug in Bug::OF_COMPOSED.into_iter().take(bugs) {
+        let found = (1..60).find_map(|seed| Some((seed, play(|| Sim::new(seed, bug).composed()).err()?)));
         let (seed, why) = found.unwrap_or_else(|| panic!("no seed fails with {bug:?}"));
         println!("{bug:?}: seed {seed}: {}", why.lines().next().unwrap_or_default());
     }

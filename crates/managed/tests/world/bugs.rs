@@ -34,6 +34,16 @@ pub enum Bug {
     RestartsUncounted,
     /// A job whose launch found no room is not tried again.
     NeverAgain,
+    /// Tasks of a group begin as soon as they can.
+    GroupUnheld,
+    /// Auxiliary tasks go on after the primary ones.
+    DelayForgotten,
+    /// Auxiliary tasks end at once with the primary ones.
+    DelayCut,
+    /// A task that has lost its machines counts as done.
+    LossIsSuccess,
+    /// The tasks after one that failed stay as they are.
+    RestLeft,
     /// It is not noticed that machines become free.
     FreeUnnoticed,
     /// A job gets no turn before its pause is over.
@@ -41,6 +51,9 @@ pub enum Bug {
 }
 
 impl Bug {
+    /// Bugs that show in jobs of several tasks.
+    pub const OF_COMPOSED: [Self; 5] =
+        [Self::GroupUnheld, Self::DelayForgotten, Self::DelayCut, Self::LossIsSuccess, Self::RestLeft];
     /// Bugs that show where machines are few.
     pub const OF_CROWDS: [Self; 2] = [Self::PauseKept, Self::FreeUnnoticed];
     pub const ALL: [Self; 12] = [
@@ -126,6 +139,16 @@ impl Sim {
                     }
                 }
             }
+            Bug::LossIsSuccess if is_job => each_task(decision, |task| {
+                if task["state"] == "RECOVERING" {
+                    task["state"] = "SUCCEEDED".into();
+                }
+            }),
+            Bug::RestLeft if is_job => each_task(decision, |task| {
+                if task["state"] == "CANCELLED" {
+                    task["state"] = "PENDING".into();
+                }
+            }),
             Bug::PauseKept if target.key.name.is_empty() => {
                 let now = self.model.now.to_string();
                 let is_early = |op: &Op| {
@@ -149,10 +172,14 @@ impl Sim {
     }
 }
 
-fn strip(decision: &mut Decision, name: &str) {
+fn each_task(decision: &mut Decision, change: impl Fn(&mut Value)) {
     if let Some(reconcile::StatusWrite::Merge(body)) = &mut decision.status {
-        for task in body["status"]["tasks"].as_array_mut().into_iter().flatten() {
-            task.as_object_mut().map(|task| task.remove(name));
-        }
+        body["status"]["tasks"].as_array_mut().into_iter().flatten().for_each(change);
     }
+}
+
+fn strip(decision: &mut Decision, name: &str) {
+    each_task(decision, |task| {
+        task.as_object_mut().map(|task| task.remove(name));
+    });
 }

@@ -233,7 +233,11 @@ impl Sim {
                     Bug::SubmittedTwice => submitted.last().map_or(1, |last| last.id + 1),
                     _ => attempt,
                 };
-                decision.writes.push(Op::Create { object: job.main(id) }.into());
+                let mut object = job.main(id);
+                if self.bug == Bug::GroupUnheld {
+                    object["metadata"]["annotations"].as_object_mut().map(|all| all.remove(keys::HELD));
+                }
+                decision.writes.push(Op::Create { object }.into());
                 decision.writes.extend(note(step::submitted(&launch, id, now)).writes);
             }
             LaunchStep::Release => {

@@ -4,6 +4,7 @@ use crate::bugs::Bug;
 use crate::chance::Chance;
 use crate::cloud::{Cloud, ZONES};
 use crate::control::sets;
+use crate::runs::Run;
 use crate::sum::Sum;
 use api::object::{self, Gvk, Key, Target};
 use api::sky::{
@@ -23,17 +24,27 @@ const JOBS: u32 = 5;
 /// The same where there are few machines, and seconds in which things go wrong there.
 const CROWD: u32 = 6;
 const CROWD_FAULTS: i64 = 2 * 3600;
+/// The same of jobs of several tasks.
+const COMPOSED: u32 = 4;
+const COMPOSED_FAULTS: i64 = 4 * 3600;
 /// Seconds in which things go wrong.
 const FAULTS: i64 = 2 * 86_400;
 /// Seconds in which all must end after that.
 const REST: i64 = 86_400;
 /// A task of so many seconds of work is checkpointed as often.
-const CHECKPOINT: i64 = 600;
+pub const CHECKPOINT: i64 = 600;
 /// How long a controller of SkyPilot does not see a job before it makes it again: five probes, 15 s apart, at least 60 s.
 const BLIND: i64 = 75;
 
-/// What a user asked for.
+/// What a user asked for: a job of one task, or the part of one task in a job of several.
+#[derive(Clone)]
 pub struct Asked {
+    /// The further tasks of the job.
+    pub more: Vec<Asked>,
+    /// How the tasks of a job of several run.
+    pub kind: Kind,
+    /// In a group: seconds after which it is ended once all primary tasks have ended.
+    pub auxiliary: Option<u32>,
     /// Seconds of work.
     pub work: i64,
     pub nodes: usize,
@@ -50,26 +61,24 @@ pub struct Asked {
     pub downed: BTreeSet<String>,
 }
 
-/// The processes of an attempt.
-#[derive(Clone, Debug)]
-pub struct Run {
-    pub job: u32,
-    pub set: String,
-    pub cluster: String,
-    pub attempt: u32,
-    pub tokens: Vec<String>,
-    pub zone: usize,
-    pub began: Timestamp,
-    /// Seconds of work when it began.
-    pub from: i64,
-    /// When its processes end by a signal.
-    pub stops: Option<Timestamp>,
-    /// How it ended by itself: an exit code, and when.
-    pub exited: Option<(Timestamp, i64)>,
-    /// When the processes of the machines that are left fail, because others are lost.
-    pub breaks: Option<Timestamp>,
-    pub is_over: bool,
+/// How the tasks of a job run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One after another.
+    Pipeline,
+    /// Together.
+    Group,
 }
+
+impl Asked {
+    /// All tasks of the job.
+    pub fn tasks(&self) -> impl Iterator<Item = &Self> {
+        [self].into_iter().chain(&self.more)
+    }
+}
+
+/// A task: the numbers of its job and of itself.
+pub type Of = (u32, usize);
 
 pub struct Sim {
     pub model: Model,
@@ -89,9 +98,9 @@ pub struct Sim {
     pub jobs: BTreeMap<u32, Asked>,
     pub runs: Vec<Run>,
     /// Work that a checkpoint holds.
-    pub done: BTreeMap<u32, i64>,
-    /// Failures that happened, by job.
-    pub failed: BTreeMap<u32, usize>,
+    pub done: BTreeMap<Of, i64>,
+    /// Failures that happened.
+    pub failed: BTreeMap<Of, usize>,
     pub last: BTreeMap<u32, ManagedJob>,
     pub ended: BTreeMap<u32, Timestamp>,
     /// When a zone was last dark.
@@ -204,6 +213,9 @@ impl Sim {
         let cancel = chance.percent(20).then(|| during(chance));
         let down = chance.percent(10).then(|| during(chance));
         Asked {
+            more: Vec::new(),
+            kind: Kind::Pipeline,
+            auxiliary: None,
             work,
             nodes: usize::try_from(1 + chance.below(4)).expect("few"),
             strategy: [JobStrategy::EagerNextRegion, JobStrategy::Failover]
@@ -217,6 +229,47 @@ impl Sim {
             down,
             downed: BTreeSet::new(),
         }
+    }
+
+    /// Jobs of several tasks: pipelines and groups.
+    pub fn composed(mut self) -> Self {
+        self.fault_secs = COMPOSED_FAULTS;
+        self.jobs.clear();
+        for id in 1..=COMPOSED {
+            let mut asked = self.part();
+            asked.submitted = later(self.start, self.chance.secs(1, COMPOSED_FAULTS / 2));
+            asked.cancel = self.chance.percent(15).then(|| later(asked.submitted, self.chance.secs(1, 6000)));
+            asked.kind = if id % 2 == 0 { Kind::Group } else { Kind::Pipeline };
+            for _ in 0..=self.chance.below(2) {
+                let mut part = self.part();
+                let is_auxiliary = asked.kind == Kind::Group && self.chance.percent(60);
+                part.auxiliary = is_auxiliary.then(|| u32::try_from(self.chance.below(300)).expect("few"));
+                if is_auxiliary && self.chance.percent(70) {
+                    // it would go on
+                    (part.work, part.fails) = (100_000, Vec::new());
+                }
+                asked.more.push(part);
+            }
+            self.add(id, asked);
+        }
+        self
+    }
+
+    /// A small task.
+    fn part(&mut self) -> Asked {
+        let mut asked = self.asked_for();
+        asked.work = 60 + asked.work / 16;
+        asked.fails.retain(|(at, _)| *at < asked.work);
+        asked.fails.truncate(1);
+        asked.nodes = asked.nodes.min(2);
+        (asked.cancel, asked.down) = (None, None);
+        asked
+    }
+
+    /// What was asked for of a task.
+    pub fn asked(&self, (job, task): Of) -> &Asked {
+        let job = &self.jobs[&job];
+        if task == 0 { job } else { &job.more[task - 1] }
     }
 
     /// From the first submission to the end of all.
@@ -266,7 +319,7 @@ impl Sim {
         let due = self.turns_due.filter(|at| *at > now);
         let timer = self.timers.first().copied().into_iter().chain(due).min();
         let runs = self.runs.iter().filter(|run| !run.is_over).flat_map(|run| {
-            let done = later(run.began, self.jobs[&run.job].work - run.from);
+            let done = later(run.began, self.asked(run.of).work - run.from);
             let fails = self.fails(run).map(|(at, _)| at);
             [run.stops, run.breaks, fails, Some(done)]
         });
@@ -312,18 +365,29 @@ impl Sim {
 
     fn submit(&mut self, id: u32) {
         let asked = &self.jobs[&id];
-        let task = json!({"run": "train", "num_nodes": asked.nodes});
-        let recovery = json!({
-            "strategy": asked.strategy, "maxRestartsOnErrors": asked.max_restarts, "recoverOnExitCodes": asked.codes,
-        });
-        let file = json!({"submitted": "2026", "tasks": [{"name": "train", "task": task, "recovery": recovery}]});
+        let task = |(at, asked): (usize, &Asked)| {
+            let recovery = json!({
+                "strategy": asked.strategy, "maxRestartsOnErrors": asked.max_restarts, "recoverOnExitCodes": asked.codes,
+            });
+            let task = json!({"run": "train", "num_nodes": asked.nodes});
+            let name = if asked.more.is_empty() && at == 0 { "train".to_owned() } else { format!("t{at}") };
+            let auxiliary = match self.bug {
+                Bug::DelayForgotten => None,
+                Bug::DelayCut => asked.auxiliary.map(|_| 0),
+                _ => asked.auxiliary,
+            };
+            json!({"name": name, "task": task, "recovery": recovery, "auxiliary": auxiliary})
+        };
+        let tasks: Vec<Value> = asked.tasks().enumerate().map(task).collect();
+        let (is_group, priority) = (asked.kind == Kind::Group, asked.priority);
+        let file = json!({"submitted": "2026", "tasks": tasks});
         self.model.put(json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("tasks-{id}"), "namespace": "default"},
             "data": {"job": file.to_string()},
         }));
         self.model.put(json!({
             "apiVersion": API_VERSION, "kind": "ManagedJob", "metadata": {"name": format!("job-{id}"), "namespace": "default"},
-            "spec": {"id": id, "name": "train", "submission": format!("tasks-{id}"), "priority": asked.priority},
+            "spec": {"id": id, "name": "train", "submission": format!("tasks-{id}"), "priority": priority, "group": is_group},
         }));
         self.note_job(id);
     }
@@ -379,174 +443,6 @@ impl Sim {
             let zone = usize::try_from(self.chance.below(ZONES as u64)).expect("few");
             self.cloud.machines.iter_mut().filter(|made| made.zone == zone).for_each(|made| made.preempted = now);
         }
-    }
-
-    fn are_all_well(&self, run: &Run) -> bool {
-        run.tokens.iter().all(|token| self.cloud.machine(token).is_some())
-    }
-
-    /// Whether processes of a run exist.
-    pub fn is_live(&self, run: &Run) -> bool {
-        let now = self.model.now;
-        let has_stopped = run.stops.is_some_and(|at| at <= now) || run.exited.is_some_and(|(at, _)| at <= now);
-        !run.is_over && !has_stopped && run.tokens.iter().any(|token| self.cloud.machine(token).is_some())
-    }
-
-    /// When the code of a run fails by itself next.
-    fn fails(&self, run: &Run) -> Option<(Timestamp, i64)> {
-        let seen = self.failed.get(&run.job).copied().unwrap_or(0);
-        let (at, code) = self.jobs[&run.job].fails.get(seen)?;
-        Some((later(run.began, (at - run.from).max(1)), *code))
-    }
-
-    /// Processes begin, work, fail and end.
-    fn processes(&mut self) {
-        self.begin_runs();
-        let now = self.model.now;
-        for at in 0..self.runs.len() {
-            if self.runs[at].is_over {
-                continue;
-            }
-            let run = self.runs[at].clone();
-            let work = self.jobs[&run.job].work;
-            let worked = run.from + now.duration_since(run.began).as_secs();
-            let is_whole = self.are_all_well(&run);
-            if is_whole && run.exited.is_none() && run.stops.is_none_or(|at| at > now) {
-                let held = self.done.entry(run.job).or_insert(0);
-                *held = (*held).max(worked.min(work) / CHECKPOINT * CHECKPOINT);
-                if let Some((_, code)) = self.fails(&run).filter(|(at, _)| *at <= now) {
-                    *self.failed.entry(run.job).or_insert(0) += 1;
-                    self.runs[at].exited = Some((now, code));
-                } else if worked >= work {
-                    self.done.insert(run.job, work);
-                    self.runs[at].exited = Some((now, 0));
-                }
-            } else if !is_whole && run.breaks.is_none() && run.exited.is_none() {
-                // the others hang, or fail at once
-                let after = if self.chance.percent(50) { 1 } else { self.chance.secs(30, 900) };
-                self.runs[at].breaks = Some(later(now, after));
-            }
-            if run.breaks.is_some_and(|at| at <= now) && run.exited.is_none() {
-                self.runs[at].exited = Some((now, 143));
-            }
-            self.tell(at);
-        }
-    }
-
-    fn begin_runs(&mut self) {
-        for set in self.model.list(&sets(), None) {
-            let name = object::meta(&set, "name").to_owned();
-            let begins = set["spec"]["suspend"] == false && !object::is_terminating(&set);
-            if !begins || self.runs.iter().any(|run| run.set == name) {
-                continue;
-            }
-            let label = |key: &str| object::label(&set, key).unwrap_or_default().to_owned();
-            let job: u32 = label(keys::MANAGED_JOB).trim_start_matches("job-").parse().expect("a number");
-            let nodes: BTreeSet<String> = set["spec"]["replicatedJobs"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|rank| {
-                    let spec = &rank["template"]["spec"]["template"]["spec"];
-                    spec["nodeSelector"]["kubernetes.io/hostname"].as_str().map(str::to_owned)
-                })
-                .collect();
-            let machines: Vec<Machine> = self.model.list(&machine_gvk(), None).iter().map(|one| read(one)).collect();
-            let tokens: Vec<String> = machines
-                .iter()
-                .filter(|one| nodes.contains(&one.status.node))
-                .map(|one| token(one).to_owned())
-                .collect();
-            let zone = tokens.iter().find_map(|token| self.cloud.machine(token)).map(|made| made.zone);
-            // agents of a zone that is dark have not heard of it
-            if zone.is_some_and(|zone| self.cloud.is_dark(zone, self.model.now)) {
-                continue;
-            }
-            self.runs.push(Run {
-                job,
-                set: name,
-                cluster: label(keys::CLUSTER),
-                attempt: label(keys::ATTEMPT).parse().expect("a number"),
-                tokens,
-                zone: zone.unwrap_or(0),
-                began: self.model.now,
-                from: self.done.get(&job).copied().unwrap_or(0),
-                stops: None,
-                exited: None,
-                breaks: None,
-                is_over: false,
-            });
-        }
-    }
-
-    /// What agents report of a run, and what they hear.
-    fn tell(&mut self, at: usize) {
-        let run = self.runs[at].clone();
-        let now = self.model.now;
-        if self.cloud.is_dark(run.zone, now) {
-            return;
-        }
-        let key = Key::new("default", &run.set);
-        let Some(set) = self.model.get(&sets(), &key) else {
-            self.runs[at].is_over = !self.is_live(&run);
-            return;
-        };
-        let is_asked = set["spec"]["suspend"] == true || object::is_terminating(&set);
-        if is_asked && run.stops.is_none() {
-            let ends = later(now, self.chance.secs(1, 25));
-            self.timers.insert(ends);
-            self.runs[at].stops = Some(ends);
-        }
-        // nobody tells of processes on a machine that is gone; they count until it is known to be lost, and its Node goes
-        let machines = self.model.all("Machine");
-        let counts = machines.iter().filter(|one| one["status"]["phase"] != "Lost");
-        let objects: BTreeSet<String> = counts.map(|one| object::uid(one).to_owned()).collect();
-        let is_there = |token: &String| self.cloud.machine(token).is_some();
-        let untold = run.tokens.iter().filter(|token| !is_there(token) && objects.contains(*token)).count();
-        let processes = self.is_live(&run);
-        let live = if processes { run.tokens.iter().filter(|token| is_there(token)).count() } else { 0 };
-        let active = live + untold;
-        let is_live = active > 0;
-        let has_agent = run.tokens.iter().any(is_there);
-        let ended = run.exited.filter(|_| has_agent);
-        let has_said = set["status"].get("conditions").is_some();
-        let mut status = json!({"replicatedJobsStatus": [{"name": "r", "active": active}]});
-        if let (Some((_, code)), false) = (ended, has_said) {
-            let kind = if code == 0 { "Completed" } else { "Failed" };
-            status["conditions"] = json!([{"type": kind, "status": "True", "lastTransitionTime": now.to_string()}]);
-            self.report(&set, &run, code);
-        }
-        self.model.change(&sets(), &key, |object| {
-            for (name, value) in status.as_object().into_iter().flatten() {
-                object["status"][name] = value.clone();
-            }
-            if !is_live && object::is_terminating(object) {
-                object["metadata"]["finalizers"] = json!([]);
-            }
-        });
-        if !is_live && (ended.is_some() || is_asked) {
-            self.runs[at].is_over = true;
-        }
-    }
-
-    /// The pods of a run that failed, with the exit code of its head.
-    fn report(&mut self, set: &Value, run: &Run, code: i64) {
-        let job = self.model.put(json!({
-            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": run.set, "namespace": "default",
-                "ownerReferences": [{"kind": "JobSet", "name": run.set, "uid": object::uid(set)}]},
-        }));
-        self.model.put(json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "name": run.set, "namespace": "default",
-                "labels": {
-                    "jobset.sigs.k8s.io/jobset-name": run.set, "jobset.sigs.k8s.io/replicatedjob-name": "head",
-                    keys::CLUSTER: run.cluster,
-                },
-                "ownerReferences": [{"kind": "Job", "name": run.set, "uid": object::uid(&job)}],
-            },
-            "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": code}}}]},
-        }));
     }
 
     /// Everybody else on the cluster: nodes register and go silent, what nobody owns goes.
@@ -619,6 +515,7 @@ impl Sim {
             }
             self.processes();
             self.judge_runs()?;
+            self.judge_begins()?;
             if self.model.revision() == before {
                 break;
             }

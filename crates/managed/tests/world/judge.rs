@@ -1,24 +1,52 @@
 //! What must always hold.
 
 use crate::cloud::ZONES;
-use crate::jobs::{Run, Sim, job_target, later, read};
+use crate::jobs::{Asked, Kind, Of, Sim, job_target, later, read};
+use crate::runs::Run;
 use api::object;
-use api::sky::{Ground, ManagedJob, ManagedState as State, machine_gvk, managed_job_gvk};
+use api::sky::{Ground, ManagedJob, ManagedState as State, ManagedTask, keys, machine_gvk, managed_job_gvk};
+use jiff::Timestamp;
 use reconcile::World;
 use std::collections::BTreeSet;
 
 /// Seconds for which a job may wait while there are machines for it.
 const WAITS: i64 = 60;
+/// Seconds after which a task that is to end at least begins to.
+const ENDS: i64 = 60;
 /// Seconds for which a machine may outlive its job.
 const OUTLIVES: i64 = 600;
+
+/// `3`, or `3.1` for a further task.
+fn shown((job, task): Of) -> String {
+    if task == 0 { job.to_string() } else { format!("{job}.{task}") }
+}
 
 impl Sim {
     /// What must hold of a job whenever it changes.
     pub fn judge(&mut self, id: u32) -> Result<(), String> {
         let now: ManagedJob = read(&self.model.get(&managed_job_gvk(), &job_target(id).key).expect("a job"));
         let before = self.last.insert(id, now.clone());
-        let Some(task) = now.status.tasks.first() else { return Ok(()) };
-        let was = before.as_ref().and_then(|job| job.status.tasks.first());
+        for (index, task) in now.status.tasks.iter().enumerate() {
+            self.judge_task((id, index), before.as_ref().and_then(|job| job.status.tasks.get(index)), task)?;
+        }
+        self.judge_group(id, &now)?;
+        let has_ended = |job: &ManagedJob| {
+            job.status.state.has_ended() && job.status.tasks.iter().all(|task| task.state.has_ended())
+        };
+        if has_ended(&now) && !before.as_ref().is_some_and(has_ended) {
+            self.ended.insert(id, self.model.now);
+            match now.status.state {
+                State::Succeeded => self.sum.succeeded += 1,
+                State::Cancelled => self.sum.cancelled += 1,
+                State::FailedNoResource => self.sum.stopped += 1,
+                _ => self.sum.failed += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_task(&mut self, of: Of, was: Option<&ManagedTask>, task: &ManagedTask) -> Result<(), String> {
+        let id = shown(of);
         let old = was.map_or(State::Pending, |task| task.state);
         if old.has_ended() && task.state != old {
             return Err(format!("job {id} was {} and is {}", old.as_str(), task.state.as_str()));
@@ -29,7 +57,7 @@ impl Sim {
         let was_told = |number: u32| was.and_then(|task| task.attempts.iter().find(|one| one.number == number));
         for attempt in task.attempts.iter().filter(|one| !one.ended_at.is_empty()) {
             if was_told(attempt.number).is_none_or(|before| before.ended_at.is_empty()) {
-                self.judge_ground(id, attempt)?;
+                self.judge_ground(of, attempt)?;
             }
         }
         if was.is_some_and(|was| {
@@ -37,32 +65,80 @@ impl Sim {
         }) {
             return Err(format!("job {id} forgets: {task:?}"));
         }
-        let counted = task.restarts > self.jobs[&id].max_restarts;
-        let endless = self.failed.get(&id).is_some_and(|failed| *failed > 40);
-        if counted || endless || self.has_unpaid_restart(id, task) {
+        let counted = task.restarts > self.asked(of).max_restarts;
+        let endless = self.failed.get(&of).is_some_and(|failed| *failed > 40);
+        if counted || endless || self.has_unpaid_restart(of, task) {
             return Err(format!("job {id} was started again {} times after its code failed: {task:?}", task.restarts));
         }
         if task.state.has_ended() && !old.has_ended() {
-            self.ended.insert(id, self.model.now);
-            self.judge_end(id, task)?;
+            self.judge_end(of, task)?;
             self.sum.recoveries += u64::from(task.recoveries);
-            match task.state {
-                State::Succeeded => {
-                    self.sum.succeeded += 1;
-                    self.sum.work_secs += self.jobs[&id].work * i64::try_from(self.jobs[&id].nodes).unwrap_or(1);
-                }
-                State::Cancelled => self.sum.cancelled += 1,
-                State::FailedNoResource => self.sum.stopped += 1,
-                _ => self.sum.failed += 1,
+            if task.state == State::Succeeded {
+                let asked = self.asked(of);
+                self.sum.work_secs += asked.work * i64::try_from(asked.nodes).unwrap_or(1);
             }
         }
         Ok(())
     }
 
+    /// When all primary tasks of a group have ended; `None`: they have not, or it is none.
+    fn primaries_ended(&self, id: u32, job: &ManagedJob) -> Option<Timestamp> {
+        let asked = self.jobs[&id].tasks().zip(&job.status.tasks);
+        let primary = asked.filter(|(asked, _)| asked.auxiliary.is_none()).map(|(_, task)| task);
+        let ended = primary.map(|task| if task.state.has_ended() { task.ended_at.parse().ok() } else { None });
+        ended.collect::<Option<Vec<Timestamp>>>()?.into_iter().max().filter(|_| self.jobs[&id].kind == Kind::Group)
+    }
+
+    /// Auxiliary tasks end with the primary ones, after their delay.
+    fn judge_group(&self, id: u32, job: &ManagedJob) -> Result<(), String> {
+        let Some(ended) = self.primaries_ended(id, job) else { return Ok(()) };
+        for (index, task) in job.status.tasks.iter().enumerate() {
+            let Some(delay) = self.asked((id, index)).auxiliary else { continue };
+            let until = later(later(ended, i64::from(delay)).max(self.dark_until), ENDS);
+            if self.model.now > until && !task.state.has_ended() && task.state != State::Cancelling {
+                let state = task.state.as_str();
+                return Err(format!(
+                    "job {id}.{index} is {state}, and its primary tasks ended at {ended}, delay {delay}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tasks of a pipeline begin one after another, those of a group together.
+    pub fn judge_begins(&self) -> Result<(), String> {
+        let now = self.model.now;
+        for run in self.runs.iter().filter(|run| run.began == now) {
+            let ((id, task), asked) = (run.of, &self.jobs[&run.of.0]);
+            let Some(job) = self.last.get(&id) else { continue };
+            let others = asked.tasks().enumerate().filter(|(index, _)| *index != task);
+            let is_first = !self.runs.iter().any(|one| one.of.0 == id && one.began < now);
+            for (index, other) in others {
+                let state = job.status.tasks.get(index).map_or(State::Pending, |task| task.state);
+                let wrong = match asked.kind {
+                    Kind::Pipeline => index < task && self.done.get(&(id, index)) != Some(&other.work),
+                    Kind::Group => is_first && !state.has_ended() && !self.has_set((id, index)),
+                };
+                if wrong {
+                    return Err(format!("job {id}.{task} begins at {now} although {id}.{index} is {}", state.as_str()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a job of the task is on its cluster.
+    fn has_set(&self, (id, task): Of) -> bool {
+        let (job, task) = (format!("job-{id}"), task.to_string());
+        self.model.all("JobSet").iter().any(|set| {
+            object::label(set, keys::MANAGED_JOB) == Some(&job) && object::label(set, keys::TASK) == Some(&task)
+        })
+    }
+
     /// Whether it goes on after a failure for which nothing was counted.
-    fn has_unpaid_restart(&self, id: u32, task: &api::sky::ManagedTask) -> bool {
-        let asked = &self.jobs[&id];
-        let seen = self.failed.get(&id).copied().unwrap_or(0);
+    fn has_unpaid_restart(&self, of: Of, task: &ManagedTask) -> bool {
+        let asked = self.asked(of);
+        let seen = self.failed.get(&of).copied().unwrap_or(0);
         let counted = asked.fails.iter().take(seen).filter(|(_, code)| !asked.codes.contains(code)).count();
         // the last one may not have been judged yet, and a lost machine may explain any of them
         let explained =
@@ -72,9 +148,11 @@ impl Sim {
     }
 
     /// Whether the ground of an attempt's end is true.
-    fn judge_ground(&mut self, id: u32, attempt: &api::sky::JobAttempt) -> Result<(), String> {
-        let run = self.runs.iter().find(|run| run.job == id && run.attempt == attempt.number);
-        let wrong = |what: &str| Err(format!("job {id}, attempt {}: {what}: {}", attempt.number, attempt.evidence));
+    fn judge_ground(&mut self, of: Of, attempt: &api::sky::JobAttempt) -> Result<(), String> {
+        let id = of.0;
+        let run = self.runs.iter().find(|run| run.of == of && run.attempt == attempt.number);
+        let named = shown(of);
+        let wrong = |what: &str| Err(format!("job {named}, attempt {}: {what}: {}", attempt.number, attempt.evidence));
         let asked = &self.jobs[&id];
         match attempt.ground {
             Ground::MachinesLost => {
@@ -123,38 +201,57 @@ impl Sim {
                 let is_halted = self.last.get(&id).is_some_and(|job| !job.spec.halted.is_empty());
                 if is_halted { Ok(()) } else { wrong("no budget stops it") }
             }
-            Ground::Group => wrong("it is in no group"),
+            Ground::Group => {
+                let job = self.last.get(&id);
+                let delay = self.asked(of).auxiliary.map(i64::from);
+                let ended = job.and_then(|job| self.primaries_ended(id, job)).zip(delay);
+                let is_due = ended.is_some_and(|(ended, delay)| later(ended, delay) <= self.model.now);
+                let has_failed = job.is_some_and(|job| job.status.tasks.iter().any(|task| task.state.is_failed()));
+                let has_begun = self.runs.iter().any(|run| run.of.0 == id);
+                if is_due || has_failed && !has_begun { Ok(()) } else { wrong("its group goes on") }
+            }
             Ground::Interrupted => wrong("no supervisor was killed"),
             Ground::Refused => wrong("nothing was refused"),
         }
     }
 
     /// Whether a job ended as it had to.
-    fn judge_end(&self, id: u32, task: &api::sky::ManagedTask) -> Result<(), String> {
-        let asked = &self.jobs[&id];
-        let cancels = asked.cancel.is_some_and(|at| at <= self.model.now);
+    fn judge_end(&self, of: Of, task: &ManagedTask) -> Result<(), String> {
+        let (id, asked) = (of.0, self.asked(of));
+        let cancels = self.jobs[&id].cancel.is_some_and(|at| at <= self.model.now);
+        let before = self.last.get(&id).and_then(|job| job.status.tasks.get(..of.1)).unwrap_or_default();
+        let follows = before.iter().any(|task| task.state.has_ended() && task.state != State::Succeeded);
+        let by_group = task.attempts.last().is_none_or(|attempt| attempt.ground == Ground::Group);
         let well = match task.state {
-            State::Succeeded => self.done.get(&id) == Some(&asked.work),
-            State::Cancelled => cancels,
+            State::Succeeded => self.done.get(&of) == Some(&asked.work),
+            State::Cancelled => {
+                cancels
+                    || match self.jobs[&id].kind {
+                        Kind::Pipeline => follows,
+                        Kind::Group => by_group,
+                    }
+            }
             State::FailedNoResource => self.last.get(&id).is_some_and(|job| !job.spec.halted.is_empty()),
             State::Failed => {
-                let seen = self.failed.get(&id).copied().unwrap_or(0);
+                let seen = self.failed.get(&of).copied().unwrap_or(0);
                 seen > 0 && !asked.fails.get(seen - 1).is_some_and(|(_, code)| asked.codes.contains(code))
             }
             _ => false,
         };
-        if well { Ok(()) } else { Err(format!("job {id} ended as {}: {task:?}", task.state.as_str())) }
+        if well { Ok(()) } else { Err(format!("job {} ended as {}: {task:?}", shown(of), task.state.as_str())) }
     }
 
     /// No two attempts of a task at a time.
     pub fn judge_runs(&self) -> Result<(), String> {
-        for id in self.jobs.keys() {
-            let live: Vec<&Run> = self.runs.iter().filter(|run| run.job == *id && self.is_live(run)).collect();
+        let of = |(id, job): (&u32, &Asked)| (0..=job.more.len()).map(|task| (*id, task)).collect::<Vec<Of>>();
+        for of in self.jobs.iter().flat_map(of) {
+            let id = shown(of);
+            let live: Vec<&Run> = self.runs.iter().filter(|run| run.of == of && self.is_live(run)).collect();
             if live.len() > 1 {
                 let names: Vec<&str> = live.iter().map(|run| run.set.as_str()).collect();
                 return Err(format!("job {id} runs twice: {}", names.join(" and ")));
             }
-            let late = self.ended.get(id).is_some_and(|ended| live.iter().any(|run| run.began > *ended));
+            let late = self.ended.get(&of.0).is_some_and(|ended| live.iter().any(|run| run.began > *ended));
             if late {
                 return Err(format!("job {id} runs after its end"));
             }
@@ -201,7 +298,7 @@ impl Sim {
         let now = self.model.now;
         for (id, ended) in &self.ended {
             let until = later((*ended).max(self.dark_until), OUTLIVES);
-            let name = format!("train-{id}-0-");
+            let name = format!("train-{id}-");
             let machines = self.model.all("Machine");
             let left = machines.iter().find(|machine| object::meta(machine, "name").starts_with(&name));
             if let Some(machine) = left.filter(|_| now > until) {
