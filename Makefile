@@ -180,7 +180,7 @@ soak: bin $(VENV)/api $(VENV)/data sdk-pythons sshd ## what the gate does a tent
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package streams --lib properties)
 	@$(call some,PROPTEST_CASES=$${PROPTEST_CASES:-20000} cargo test --release --package placement --test it best)
 	@$(call some,TRAINYARD_LEDGER_SEEDS=$${LEDGER_SEEDS:-20000} cargo test --release --package managed --test ledger)
-	@$(call some,JOBS_SEEDS=$${JOBS_SEEDS:-1000} BUDGET_SEEDS=$${BUDGET_SEEDS:-100} CROWD_SEEDS=$${CROWD_SEEDS:-200} CROWD_BUGS=2 COMPOSED_SEEDS=$${COMPOSED_SEEDS:-200} COMPOSED_BUGS=5 JOBS_BUGS=12 cargo test --release --package managed --test jobs_world)
+	@$(call some,JOBS_SEEDS=$${JOBS_SEEDS:-1000} BUDGET_SEEDS=$${BUDGET_SEEDS:-100} CROWD_SEEDS=$${CROWD_SEEDS:-200} CROWD_BUGS=2 COMPOSED_SEEDS=$${COMPOSED_SEEDS:-200} COMPOSED_BUGS=7 JOBS_BUGS=12 cargo test --release --package managed --test jobs_world)
 	@$(call some,TRAINYARD_LEDGER_SHARE=100 TRAINYARD_LEDGER_STORMS=$${LEDGER_STORMS:-20} cargo test --release --package sim --test ledger -- --nocapture)
 	@$(call some,TRAINYARD_SUITE_STEP=1 cargo test --release --package infra --test suite -- --nocapture)
 	cargo run --release --quiet --package sim -- --seeds $${SIM_SEEDS:-3000}

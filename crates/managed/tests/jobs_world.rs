@@ -15,6 +15,8 @@
 mod budget;
 #[path = "world/bugs.rs"]
 mod bugs;
+#[path = "world/callbacks.rs"]
+mod callbacks;
 #[path = "world/chance.rs"]
 mod chance;
 #[path = "world/cloud.rs"]

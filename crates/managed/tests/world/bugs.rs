@@ -44,6 +44,10 @@ pub enum Bug {
     LossIsSuccess,
     /// The tasks after one that failed stay as they are.
     RestLeft,
+    /// The pod of a callback goes before its end is recorded.
+    CallbackRemoved,
+    /// The end of a callback is not recorded.
+    CallbackUnrecorded,
     /// It is not noticed that machines become free.
     FreeUnnoticed,
     /// A job gets no turn before its pause is over.
@@ -52,8 +56,15 @@ pub enum Bug {
 
 impl Bug {
     /// Bugs that show in jobs of several tasks.
-    pub const OF_COMPOSED: [Self; 5] =
-        [Self::GroupUnheld, Self::DelayForgotten, Self::DelayCut, Self::LossIsSuccess, Self::RestLeft];
+    pub const OF_COMPOSED: [Self; 7] = [
+        Self::GroupUnheld,
+        Self::DelayForgotten,
+        Self::DelayCut,
+        Self::LossIsSuccess,
+        Self::RestLeft,
+        Self::CallbackRemoved,
+        Self::CallbackUnrecorded,
+    ];
     /// Bugs that show where machines are few.
     pub const OF_CROWDS: [Self; 2] = [Self::PauseKept, Self::FreeUnnoticed];
     pub const ALL: [Self; 12] = [
@@ -149,6 +160,12 @@ impl Sim {
                     task["state"] = "PENDING".into();
                 }
             }),
+            Bug::CallbackUnrecorded if is_job => {
+                if matches!(&decision.status, Some(reconcile::StatusWrite::Merge(body)) if body["status"].get("callbacks").is_some())
+                {
+                    decision.status = None;
+                }
+            }
             Bug::PauseKept if target.key.name.is_empty() => {
                 let now = self.model.now.to_string();
                 let is_early = |op: &Op| {

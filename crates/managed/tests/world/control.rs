@@ -55,7 +55,7 @@ impl Sim {
     }
 
     /// A look; now and then at an outdated view.
-    fn reconcile<R: Reconciler>(&mut self, reconciler: &R, target: &Target) {
+    pub fn reconcile<R: Reconciler>(&mut self, reconciler: &R, target: &Target) {
         let decision = match self.is_late && !self.views.is_empty() && self.chance.percent(40) {
             true => {
                 let at = usize::try_from(self.chance.below(self.views.len() as u64)).unwrap_or(0);

@@ -43,6 +43,8 @@ pub struct Asked {
     pub more: Vec<Asked>,
     /// How the tasks of a job of several run.
     pub kind: Kind,
+    /// Whether its tasks have callbacks.
+    pub calls: bool,
     /// In a group: seconds after which it is ended once all primary tasks have ended.
     pub auxiliary: Option<u32>,
     /// Seconds of work.
@@ -117,6 +119,9 @@ pub struct Sim {
     pub crossed: Option<Timestamp>,
     /// The machines at the latest look at turns.
     pub seen: BTreeMap<Key, Arc<Value>>,
+    /// When the pods of callbacks end, by uid; and the latest callback of each task.
+    pub calling: BTreeMap<String, Timestamp>,
+    pub called: BTreeMap<Of, u32>,
     /// Since when a job waits although there are machines for it.
     pub idle: BTreeMap<u32, Timestamp>,
 }
@@ -164,6 +169,8 @@ impl Sim {
             turns_due: None,
             crossed: None,
             seen: BTreeMap::new(),
+            calling: BTreeMap::new(),
+            called: BTreeMap::new(),
             idle: BTreeMap::new(),
         };
         for id in 1..=JOBS {
@@ -215,6 +222,7 @@ impl Sim {
         Asked {
             more: Vec::new(),
             kind: Kind::Pipeline,
+            calls: false,
             auxiliary: None,
             work,
             nodes: usize::try_from(1 + chance.below(4)).expect("few"),
@@ -239,6 +247,7 @@ impl Sim {
             let mut asked = self.part();
             asked.submitted = later(self.start, self.chance.secs(1, COMPOSED_FAULTS / 2));
             asked.cancel = self.chance.percent(15).then(|| later(asked.submitted, self.chance.secs(1, 6000)));
+            asked.calls = self.chance.percent(50);
             asked.kind = if id % 2 == 0 { Kind::Group } else { Kind::Pipeline };
             for _ in 0..=self.chance.below(2) {
                 let mut part = self.part();
@@ -291,6 +300,7 @@ impl Sim {
             self.control()?;
             if self.is_over() {
                 self.judge_sum()?;
+                self.judge_callbacks()?;
                 self.sum.jobs += u64::try_from(self.jobs.len()).unwrap_or(0);
                 self.sum.crossed = u64::from(self.crossed.is_some());
                 self.sum.world_secs = now.duration_since(self.start).as_secs();
@@ -365,11 +375,15 @@ impl Sim {
 
     fn submit(&mut self, id: u32) {
         let asked = &self.jobs[&id];
+        let calls = asked.calls;
         let task = |(at, asked): (usize, &Asked)| {
             let recovery = json!({
                 "strategy": asked.strategy, "maxRestartsOnErrors": asked.max_restarts, "recoverOnExitCodes": asked.codes,
             });
-            let task = json!({"run": "train", "num_nodes": asked.nodes});
+            let mut task = json!({"run": "train", "num_nodes": asked.nodes});
+            if calls {
+                task["event_callback"] = "notify".into();
+            }
             let name = if asked.more.is_empty() && at == 0 { "train".to_owned() } else { format!("t{at}") };
             let auxiliary = match self.bug {
                 Bug::DelayForgotten => None,
@@ -512,7 +526,11 @@ impl Sim {
                     self.note_job(*id);
                     self.judge(*id)?;
                 }
+                if self.last.contains_key(id) {
+                    self.call_back(*id);
+                }
             }
+            self.run_callbacks()?;
             self.processes();
             self.judge_runs()?;
             self.judge_begins()?;
@@ -546,6 +564,7 @@ impl Sim {
             && self.model.all("Machine").is_empty()
             && self.model.all("JobSet").is_empty()
             && self.cloud.left() == 0
+            && self.has_called_back()
     }
 
     /// What is there at the end, in a few words.
