@@ -31,6 +31,8 @@ mod judge;
 mod runs;
 #[path = "world/sum.rs"]
 mod sum;
+#[path = "world/worlds.rs"]
+mod worlds;
 
 use bugs::Bug;
 use jobs::Sim;
