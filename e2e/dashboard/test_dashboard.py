@@ -46,7 +46,7 @@ WAITS = {
         "command": ["true"], "resourcesPerNode": {"requests": {"cpu": "4000"}}}},
 }  # fmt: skip
 # it would run if any page put text of others into markup
-HOSTILE = "<img src=x onerror=\"window.hacked=1\"><script>window.hacked=1</script>"
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 
 
 @pytest.fixture(scope="module")

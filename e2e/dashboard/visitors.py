@@ -10,9 +10,11 @@ import urllib.parse
 from collections.abc import Iterator
 
 from conftest import ROOT, Yard
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
+# a machine may be busy
+expect.set_options(timeout=20_000)
 # what a page may not say on its console: what the policy refused, and what failed
 TROUBLE = ("error", "warning")
 
@@ -61,6 +63,4 @@ class Visitor:
         self.page.evaluate(AXE.read_text())
         tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
         found = self.page.evaluate("tags => axe.run(document, {runOnly: {type: 'tag', values: tags}})", tags)
-        return [
-            f"{one['id']}: {one['help']}: {[node['html'][:200] for node in one['nodes']]}" for one in found["violations"]
-        ]
+        return [f"{one['id']}: {one['help']}: {[node['html'][:200] for node in one['nodes']]}" for one in found["violations"]]
