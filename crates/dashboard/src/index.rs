@@ -15,10 +15,14 @@ use kube::runtime::watcher::{Config, Event};
 use objects::take;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
-use tokio::sync::watch;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
 use view::job::job_of;
 use view::row;
+
+/// How long the first pages wait for the first lists.
+const READY_MAX: Duration = Duration::from_secs(2);
 
 /// What is kept of a JobSet.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +50,9 @@ pub struct Index {
     inner: Arc<RwLock<Inner>>,
     /// Grows with each change.
     version: watch::Sender<u64>,
+    wanted: Arc<Notify>,
+    /// When the first page asked.
+    asked: Arc<OnceLock<Instant>>,
 }
 
 /// What is followed.
@@ -57,13 +64,14 @@ enum Followed {
 
 impl Default for Index {
     fn default() -> Self {
-        Self { inner: Arc::default(), version: watch::Sender::new(0) }
+        Self { inner: Arc::default(), version: watch::Sender::new(0), wanted: Arc::default(), asked: Arc::default() }
     }
 }
 
 impl Index {
-    /// Follows all jobs for ever.
+    /// Follows all jobs for ever, from the first question on: where nobody opens the dashboard, it costs nothing.
     pub async fn follow(self, feed: Feed) {
+        self.wanted.notified().await;
         let jobs = Kind::ALL.map(|kind| {
             let resource = client::Kind::from(kind).resource();
             let gvk = Gvk::new(&resource.group, &resource.version, &resource.kind);
@@ -98,6 +106,18 @@ impl Index {
         }
         drop(inner);
         self.version.send_modify(|version| *version = version.wrapping_add(1));
+    }
+
+    /// Waits until all jobs of these kinds are known, but no longer than [`READY_MAX`] after the first question: a server may lack a kind.
+    pub(crate) async fn ready(&self, kinds: &[Kind]) {
+        self.wanted.notify_one();
+        let deadline = api::time::after(*self.asked.get_or_init(Instant::now), READY_MAX);
+        let mut changes = self.changes();
+        while kinds.iter().any(|kind| !self.listed().contains(kind)) {
+            if tokio::time::timeout_at(deadline.into(), changes.changed()).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Tells when something has changed.

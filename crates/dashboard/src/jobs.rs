@@ -55,6 +55,7 @@ async fn answer(app: &App, session: &Session, query: &Query) -> Result<Answer, P
         format!("you have no right to list {plural} in {places}")
     });
     let hidden = hidden.collect();
+    app.index.ready(&kinds).await;
     let listed = app.index.listed();
     let loading = kinds.iter().copied().filter(|kind| !listed.contains(kind)).collect();
     let (index, query) = (app.index.clone(), query.clone());
@@ -100,7 +101,7 @@ impl Live {
             let answer = match answer(&self.app, &self.session, &self.query).await {
                 Ok(answer) => answer,
                 Err(problem) => {
-                    // the page asks again, and is told what is wrong
+                    // the page then opens a new stream, and the answer to that request says what is wrong
                     self.is_over = true;
                     return Some((Ok(Event::default().event("problem").data(problem.message)), self));
                 }
