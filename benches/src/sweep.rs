@@ -17,7 +17,7 @@ const JOBS: usize = 3000;
 const CLIENTS: usize = 32;
 const PATH: &str = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs";
 const HYPERQUEUE: &str = "hyperqueue==0.27.0";
-/// How many processors Slurm is told that it has here. If it were told of two, it would start only two jobs every two seconds.
+/// Processors in Slurm's configuration of this machine. With two, Slurm would start at most two jobs every two seconds.
 /// Ours starts every job that asks for no processors at once, so Slurm gets room for all of them, too.
 const SLOTS: usize = 256;
 const LIMIT: Duration = Duration::from_secs(1800);

@@ -9,7 +9,8 @@ use api::object;
 use axum::Json;
 use axum::extract::Path;
 use axum::extract::rejection::JsonRejection;
-use client::{ClientError, Cluster, pods_of};
+use client::{ClientError, Cluster};
+use facts::pods_of_job;
 use futures::StreamExt;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde::{Deserialize, Serialize};
@@ -145,45 +146,41 @@ async fn delete(named: &Named, uid: &str, dry_run: bool) -> Result<String, Probl
 
 /// What goes with a job, in words.
 async fn goes(kind: Kind, name: &str, cluster: &Cluster) -> String {
-    let count = async |kind, labels: String| cluster.list(kind, &labels).await.map_or(0, |found| found.len());
-    let counted = |number: usize, one: &str| if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") };
-    let with = match kind {
-        Kind::TrainJob | Kind::JobSet => counted(count(client::Kind::Pod, pods_of(name)).await, "pod"),
-        Kind::MpiJob => {
-            let labels = format!("{}={name}", api::mpi::names::LABEL_JOB_NAME);
-            counted(count(client::Kind::Pod, labels).await, "pod")
+    let count = async |of, labels: String, one: &str| {
+        let number = cluster.list(of, &labels).await.map_or(0, |found| found.len());
+        if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+    };
+    let with = match (kind.of_command(), kind) {
+        (_, Kind::ManagedJob) => "its machines".to_owned(),
+        (Some(JobKind::Search), _) => {
+            count(client::Kind::TrainJob, format!("{}={name}", trials::PARENT), "trial").await
         }
-        Kind::OptimizationJob => {
-            let labels = format!("{}={name}", trials::PARENT);
-            counted(count(client::Kind::TrainJob, labels).await, "trial")
+        (of, _) => {
+            // a JobSet's pods have the label of a TrainJob's
+            let labels = pods_of_job(of.unwrap_or(JobKind::Train), name);
+            count(client::Kind::Pod, labels.unwrap_or_default(), "pod").await
         }
-        Kind::ManagedJob => "its machines".to_owned(),
     };
     format!("{with} and the job's history go with it")
 }
 
 /// The same on a command line.
 fn command(named: &Named, verb: Verb) -> String {
-    let Named { kind, name, cluster } = named;
+    let Named { kind, name, .. } = named;
     let word = match verb {
         Verb::Suspend => "suspend",
         Verb::Resume => "resume",
         Verb::Delete => "delete",
     };
-    let kubectl = format!("kubectl{} -n {}", cluster.kubectl_flags, cluster.namespace);
-    match (kind.of_command(), verb) {
-        (Some(JobKind::Train | JobKind::Mpi | JobKind::Search), _) => {
-            let short = kind.of_command().map_or(name.clone(), |kind| kind.short_name(name));
-            let namespace = match cluster.namespace.as_str() {
-                "default" => String::new(),
-                other => format!(" -n {other}"),
-            };
-            format!("trainyard {word} {short}{namespace}{}", cluster.flags)
-        }
-        (None, Verb::Delete) => format!("{kubectl} delete {} {name}", kind.as_str()),
-        (None, Verb::Suspend | Verb::Resume) => {
+    if let Some(command) = named.trainyard(word) {
+        return command;
+    }
+    let (kubectl, kind) = (named.kubectl(), kind.as_str());
+    match verb {
+        Verb::Delete => format!("{kubectl} delete {kind} {name}"),
+        Verb::Suspend | Verb::Resume => {
             let suspend = verb == Verb::Suspend;
-            format!("{kubectl} patch {} {name} --type merge -p '{{\"spec\":{{\"suspend\":{suspend}}}}}'", kind.as_str())
+            format!("{kubectl} patch {kind} {name} --type merge -p '{{\"spec\":{{\"suspend\":{suspend}}}}}'")
         }
     }
 }

@@ -23,11 +23,6 @@ fn file(path: &str) -> Option<&'static [u8]> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, bytes)| *bytes)
 }
 
-/// Whether the pages are in this binary.
-pub fn are_built() -> bool {
-    file(INDEX).is_some()
-}
-
 fn media_type(path: &str) -> &'static str {
     match path.rsplit('.').next().unwrap_or_default() {
         "js" => "text/javascript; charset=utf-8",

@@ -55,6 +55,22 @@ impl Named {
             ))
         })
     }
+
+    /// A command of ours about this job; `None` for kinds that ours do not know.
+    pub fn trainyard(&self, verb: &str) -> Option<String> {
+        let Self { kind, name, cluster } = self;
+        let name = kind.of_command()?.short_name(name);
+        let namespace = match cluster.namespace.as_str() {
+            "default" => String::new(),
+            other => format!(" -n {other}"),
+        };
+        Some(format!("trainyard {verb} {name}{namespace}{}", cluster.flags))
+    }
+
+    /// What leads kubectl to the job's namespace.
+    pub fn kubectl(&self) -> String {
+        format!("kubectl{} -n {}", self.cluster.kubectl_flags, self.cluster.namespace)
+    }
 }
 
 /// A command that does or shows the same on a command line.
@@ -195,17 +211,11 @@ fn yaml(mut job: Value) -> String {
 
 /// What shows or does the same on a command line.
 fn commands(named: &Named) -> Vec<Command> {
-    let Named { kind, name, cluster } = named;
-    let namespace = match cluster.namespace.as_str() {
-        "default" => String::new(),
-        other => format!(" -n {other}"),
-    };
-    let plural = client::Kind::from(*kind).resource();
-    let kubectl = format!("kubectl{} -n {}", cluster.kubectl_flags, cluster.namespace);
-    let get = format!("{kubectl} get {}.{} {name} -o yaml", plural.plural, plural.group);
+    let resource = client::Kind::from(named.kind).resource();
+    let get = format!("{} get {}.{} {} -o yaml", named.kubectl(), resource.plural, resource.group, named.name);
     let mut commands = Vec::new();
-    if let Some(job) = kind.of_command() {
-        let ours = |verb: &str| format!("trainyard {verb} {}{namespace}{}", job.short_name(name), cluster.flags);
+    if let Some(job) = named.kind.of_command() {
+        let ours = |verb: &str| named.trainyard(verb).unwrap_or_default();
         commands.push(Command { title: "Explain", command: ours("explain") });
         match job {
             JobKind::Search => commands.push(Command { title: "Trials", command: ours("trials") }),

@@ -19,7 +19,7 @@ pub(crate) struct Kept {
 
 #[derive(Serialize, Deserialize)]
 struct Content {
-    /// With another token, the sessions are of nobody.
+    /// Of the administrator. Sessions that were kept for another token are ignored.
     token: Hash,
     sessions: Vec<Kept>,
 }

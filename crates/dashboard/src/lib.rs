@@ -1,8 +1,8 @@
 //! The dashboard: what runs, what waits and why, in a browser.
 //!
-//! It is one more client of an API server, with the rights of whoever looks. Only the table of all jobs comes from an index of its own
-//! ([`index`]), which sees all jobs; of it a user is shown what they may list ([`rights`]). Everything else is read and written with the
-//! user's own token. What a page shows are values of `view`, `facts` and `diagnose`, the same that the command line prints.
+//! It is a client of an API server: it reads and writes with the token of the user who is signed in. The table of all jobs is the one
+//! exception. It comes from an index that holds all jobs ([`index`]), and a user gets the rows that they may list ([`rights`]). What pages
+//! show are values of `view`, `facts` and `diagnose`, which the command line prints, too.
 //!
 //! | Module | What it does |
 //! |---|---|
@@ -35,7 +35,6 @@ mod server;
 mod sessions;
 mod sign_in;
 
-pub use assets::are_built;
 pub use guard::HostNames;
 pub use index::Index;
 pub use server::{Dashboard, Own, Settings};

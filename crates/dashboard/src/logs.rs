@@ -10,7 +10,7 @@ use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use facts::follow::{Audience, follow_from};
 use facts::history::{self, Job, Past};
-use facts::run_log;
+use facts::{pods_of_job, run_log};
 use futures::{Stream, StreamExt};
 use serde::Serialize;
 use serde_json::Value;
@@ -125,10 +125,7 @@ async fn runs(named: &Named, job: Job<'_>) -> Result<Runs, Problem> {
     Ok(match past {
         Some(past) => Runs::of_past(&past),
         None => {
-            let labels = match job {
-                Job::Train(name) => client::pods_of(name),
-                Job::Mpi(name) => format!("{}={name}", api::mpi::names::LABEL_JOB_NAME),
-            };
+            let labels = named.kind.of_command().and_then(|kind| pods_of_job(kind, &named.name)).unwrap_or_default();
             Runs::of_pods(&named.cluster.list(client::Kind::Pod, &labels).await?)
         }
     })
@@ -169,7 +166,7 @@ enum News {
 /// Sends what happens to a page; who does not read any more ends it.
 struct Sender {
     news: mpsc::Sender<News>,
-    /// Lines that found no room: the page is told how many.
+    /// Lines that were dropped because the page reads too slowly. The next note says how many.
     lost: usize,
 }
 

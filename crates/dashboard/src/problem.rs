@@ -89,7 +89,7 @@ impl From<BadQuery> for Problem {
 
 impl From<getrandom::Error> for Problem {
     fn from(error: getrandom::Error) -> Self {
-        let message = format!("this machine gives no random numbers, so nobody can sign in: {error}");
+        let message = format!("nobody can sign in, because the system returns no random bytes: {error}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, Reason::Refused, message)
     }
 }

@@ -57,14 +57,14 @@ impl Rights {
         if let Some(may) = self.known(&key, Instant::now()) {
             return Ok(may);
         }
-        let may = may(cluster, "list", kind, namespace, None).await?;
+        let may = may_list(cluster, kind, namespace).await?;
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, known| known.asked.elapsed() < KEPT);
         known.insert(key, Known { may, asked: Instant::now() });
         Ok(may)
     }
 
-    /// What of these kinds the user may see. `chosen`: the namespaces of the view, of which the first [`NAMESPACES_MAX`] are asked about.
+    /// Where the user may list these kinds. `chosen`: the namespaces of the view; only the first [`NAMESPACES_MAX`] are checked.
     ///
     /// Errors: the API server does not answer, or does not accept the token any more.
     pub async fn visible(&self, cluster: &Cluster, kinds: &[Kind], chosen: &[String]) -> Result<Visible, ClientError> {
@@ -89,20 +89,13 @@ impl Rights {
     }
 }
 
-/// Whether the user of this connection may do this.
+/// Asks whether the user of this connection may list a kind.
 ///
 /// Errors: the API server does not answer, or does not accept the token.
-pub async fn may(
-    cluster: &Cluster,
-    verb: &str,
-    kind: Kind,
-    namespace: Option<&str>,
-    name: Option<&str>,
-) -> Result<bool, ClientError> {
+async fn may_list(cluster: &Cluster, kind: Kind, namespace: Option<&str>) -> Result<bool, ClientError> {
     let resource = client::Kind::from(kind).resource();
     let attributes = json!({
-        "verb": verb, "group": resource.group, "resource": resource.plural,
-        "namespace": namespace.unwrap_or_default(), "name": name.unwrap_or_default(),
+        "verb": "list", "group": resource.group, "resource": resource.plural, "namespace": namespace.unwrap_or_default(),
     });
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// Bytes of a request's body.
 const BODY_MAX: usize = 2 << 20;
 
-/// What a dashboard is told by the program that runs it.
+/// The settings of a dashboard.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// `HOST:PORT`, the first for messages.
@@ -102,7 +102,7 @@ impl Dashboard {
             .with_state(app)
     }
 
-    /// Answers requests until it is told to stop.
+    /// Answers requests until `stop` is cancelled.
     ///
     /// Errors: the listener fails.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> std::io::Result<()> {

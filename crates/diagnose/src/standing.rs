@@ -127,7 +127,7 @@ pub struct Stance {
 }
 
 impl Default for Stance {
-    /// Of a job of which nothing is known.
+    /// Pending, in its first attempt.
     fn default() -> Self {
         Self { phase: Phase::Pending, attempt: 1, again: None }
     }

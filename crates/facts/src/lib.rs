@@ -23,7 +23,7 @@ mod waiting;
 
 pub use bytes::{Piece, Pieces, lines, settled, whole};
 pub use machine::{Machine, ThisMachine};
-pub use subject::{Named, Subject};
+pub use subject::{Named, Subject, pods_of_job};
 pub use waiting::{Reasons, why};
 
 use crate::history::{Past, RunOf, Window};

@@ -34,6 +34,15 @@ impl<'a> Named<'a> {
     }
 }
 
+/// The label selector of a job's pods; of a search, whose trials have them, `None`.
+pub fn pods_of_job(kind: JobKind, name: &str) -> Option<String> {
+    match kind {
+        JobKind::Train => Some(pods_of(name)),
+        JobKind::Mpi => Some(format!("{}={name}", api::mpi::names::LABEL_JOB_NAME)),
+        JobKind::Search => None,
+    }
+}
+
 /// A job that exists.
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -92,11 +101,7 @@ impl Subject {
 
     /// The label selector of its pods; of a search, whose trials have them, `None`.
     pub fn pods(&self) -> Option<String> {
-        match self.kind {
-            JobKind::Train => Some(pods_of(&self.name)),
-            JobKind::Mpi => Some(format!("{}={}", api::mpi::names::LABEL_JOB_NAME, self.name)),
-            JobKind::Search => None,
-        }
+        pods_of_job(self.kind, &self.name)
     }
 
     /// The error of a command that needs pods, for a search: it names the trials, which have some.

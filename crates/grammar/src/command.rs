@@ -144,8 +144,8 @@ pub enum LocalCommand {
     Status(ListArgs),
     /// Open the dashboard of this machine's control plane in a browser
     ///
-    /// Starts the control plane if it does not run. Prints the address, which signs in whoever opens it first: it can be used once, within a
-    /// minute. Where no browser can be opened, open the address by hand.
+    /// Starts the control plane if it does not run. Prints an address that signs you in. The address works once, within a minute. If no
+    /// browser opens, open the address yourself.
     #[command(display_order = 26)]
     Dashboard(DashboardArgs),
     /// List old, unused files, records and processes on this machine, and remove them after you confirm

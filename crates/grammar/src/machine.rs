@@ -93,7 +93,7 @@ pub struct UpArgs {
 
 #[derive(Args, Debug)]
 pub struct DashboardArgs {
-    /// Print the address without opening a browser. It can be used once, within a minute
+    /// Print the address, but open no browser
     #[arg(long)]
     pub no_open: bool,
     /// json: {"url", "expiresInSeconds"}

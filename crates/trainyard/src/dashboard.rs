@@ -20,7 +20,7 @@ pub(crate) struct Of {
     pub feed: Feed,
 }
 
-/// Serves it until it is told to stop.
+/// Serves it until `stop` is cancelled.
 pub(crate) async fn serve(of: Of, listener: TcpListener, at: SocketAddr, stop: CancellationToken) {
     let Of { home, server, authority, token, feed } = of;
     let port = at.port();
