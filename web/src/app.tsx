@@ -28,9 +28,11 @@ import { QueryClient, QueryClientProvider } from '@tanstack/react-query';
 import { Suspense, lazy, useEffect, useState } from 'react';
 import { Link, Navigate, NavLink, Route, Routes, useLocation } from 'react-router';
 import { JobsPage } from './jobs';
+import { topics } from './topics';
 import { SessionProvider, useSession } from './session';
 
 const JobPage = lazy(() => import('./job'));
+const SheetPage = lazy(() => import('./sheet'));
 
 const client = new QueryClient({ defaultOptions: { queries: { retry: false, refetchOnWindowFocus: true } } });
 
@@ -104,6 +106,11 @@ function Sidebar() {
             <NavItem isActive={pathname.startsWith('/jobs')}>
               <NavLink to="/jobs">Jobs</NavLink>
             </NavItem>
+            {Object.entries(topics).map(([topic, title]) => (
+              <NavItem key={topic} isActive={pathname.split('/')[1] === topic}>
+                <NavLink to={`/${topic}`}>{title}</NavLink>
+              </NavItem>
+            ))}
           </NavList>
         </Nav>
       </PageSidebarBody>
@@ -140,6 +147,12 @@ export function App() {
               <Route path="/login" element={<Navigate to="/jobs" replace />} />
               <Route path="/jobs" element={<JobsPage />} />
               <Route path="/jobs/:kind/:namespace/:name" element={<JobPage />} />
+              {Object.keys(topics).map((topic) => (
+                <Route key={topic} path={topic}>
+                  <Route index element={<SheetPage key={topic} topic={topic} />} />
+                  <Route path=":namespace/:name" element={<SheetPage key={`${topic} of one`} topic={topic} />} />
+                </Route>
+              ))}
               <Route path="*" element={<NoSuchPage />} />
             </Routes>
           </Suspense>

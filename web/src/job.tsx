@@ -36,6 +36,7 @@ import { Problem, get } from './api';
 import { bytes, clock, duration, jobPath, kindNames } from './format';
 import { LogTab } from './logs';
 import { Command, State, Trouble } from './parts';
+import { PartOfPage } from './sheet';
 import type { Diagnosis, JobPage as Job, Kind, Verb } from './types';
 
 /** Milliseconds between two looks at a job that goes on, and at one that has ended. */
@@ -309,6 +310,9 @@ export default function JobPage() {
             <PageSection>
               <Summary job={job} />
               {job.diagnosis !== null && <Why job={job} diagnosis={job.diagnosis} />}
+              {job.parts.map((part, at) => (
+                <PartOfPage key={at} part={part} now={job.now} />
+              ))}
             </PageSection>
           </Tab>
           {has.trials && (

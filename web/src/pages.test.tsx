@@ -31,7 +31,7 @@ const job: JobPage = {
     restarts: 1, started: '2026-01-01T00:00:00Z', finished: '2026-01-01T00:01:00Z', peakMemory: 1024 * 1024,
   }],
   moments: [{ time: '2026-01-01T00:01:00Z', kind: 'Ended', object: 'Pod/one-node-0-1', reason: 'exit code 137', text: 'rank 1', isWarning: true, count: 2 }],
-  trials: [], commands: [{ title: 'Explain', command: 'trainyard explain one' }], yaml: 'kind: TrainJob', now,
+  trials: [], parts: [], commands: [{ title: 'Explain', command: 'trainyard explain one' }], yaml: 'kind: TrainJob', now,
 };
 
 const tail: LogTail = {

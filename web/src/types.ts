@@ -101,6 +101,41 @@ export interface Trial {
   best: boolean;
 }
 
+/** A value of a table or of a list of facts. */
+export type Cell =
+  | { is: 'text'; text: string }
+  | { is: 'number'; value: number; text: string }
+  | { is: 'state'; state: string; group: string }
+  | { is: 'age'; at: number | null }
+  | { is: 'link'; to: string; text: string }
+  | { is: 'bar'; percent: number; text: string };
+
+/** A part of a page. */
+export type Part =
+  | { part: 'facts'; title: string; facts: { term: string; value: Cell }[] }
+  | {
+      part: 'table';
+      title: string;
+      headings: { title: string }[];
+      rows: Cell[][];
+      empty: string;
+      emptyCommand: string | null;
+      leftOut: number;
+      isMain: boolean;
+    }
+  | { part: 'lines'; title: string; lines: string[] }
+  | { part: 'text'; title: string; text: string }
+  | { part: 'commands'; title: string; commands: { title: string; command: string }[] };
+
+export interface Sheet {
+  title: string;
+  subtitle: string;
+  state: Cell | null;
+  parts: Part[];
+  hidden: string[];
+  now: number;
+}
+
 export interface JobPage {
   kind: Kind;
   namespace: string;
@@ -120,6 +155,7 @@ export interface JobPage {
   progressLine: string;
   queue: string;
   trials: Trial[];
+  parts: Part[];
   commands: { title: string; command: string }[];
   yaml: string;
   now: number;

@@ -5,7 +5,7 @@
 
 use crate::row::{Kept, Kind, Row, group};
 use api::object::{self, Gvk, Key};
-use api::sky::keys::MANAGED_JOB;
+use api::sky::keys;
 use diagnose::{PodSigns, Signs};
 use driver::Feed;
 use futures::StreamExt;
@@ -120,6 +120,14 @@ impl Index {
         }
     }
 
+    /// What a job of this name is: a TrainJob, unless only a JobSet has the name.
+    pub(crate) fn kind_of(&self, namespace: &str, name: &str) -> Kind {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let key = Key::new(namespace, name);
+        let is = |kind: Kind| inner.jobs.contains_key(&(kind, key.clone()));
+        if !is(Kind::TrainJob) && is(Kind::JobSet) { Kind::JobSet } else { Kind::TrainJob }
+    }
+
     /// Tells when something has changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
@@ -172,7 +180,11 @@ fn job_of_pod(pod: &Value) -> Option<Key> {
 
 /// Whether a JobSet is part of another job, whose row it then belongs to.
 fn is_part(set: &Value) -> bool {
-    object::controller_of(set).is_some() || object::label(set, MANAGED_JOB).is_some()
+    let is_of_cluster = object::label(set, keys::CLUSTER).is_some();
+    object::label(set, keys::MANAGED_JOB).is_some()
+        // of a cluster's job the stage that runs it has the row
+        || (is_of_cluster && object::label(set, keys::STAGE).is_some_and(|stage| stage != "run"))
+        || (!is_of_cluster && object::controller_of(set).is_some())
 }
 
 impl Inner {

@@ -5,6 +5,8 @@ use crate::problem::Problem;
 use crate::row::Kind;
 use crate::server::SignedIn;
 use crate::sessions::Session;
+use crate::sheet::{Command, Part};
+use crate::sheets::managed_job;
 use api::job_kind::JobKind;
 use api::object;
 use axum::Json;
@@ -73,13 +75,6 @@ impl Named {
     }
 }
 
-/// A command that does or shows the same on a command line.
-#[derive(Debug, Serialize)]
-struct Command {
-    title: &'static str,
-    command: String,
-}
-
 /// What a job's page shows.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -105,6 +100,8 @@ pub(crate) struct JobPage {
     queue: String,
     /// As `trainyard trials -o json` has them.
     trials: Vec<Value>,
+    /// What only jobs of this kind have.
+    parts: Vec<Part>,
     commands: Vec<Command>,
     /// The object as YAML.
     yaml: String,
@@ -171,6 +168,10 @@ pub async fn page(SignedIn(session): SignedIn, address: Address) -> Result<Json<
         },
         queue: queue.unwrap_or_default(),
         trials: if named.kind == Kind::OptimizationJob { trials_of(&named, &job).await? } else { Vec::new() },
+        parts: match named.kind {
+            Kind::ManagedJob => managed_job::parts(&named.cluster, &job, facts.now),
+            _ => Vec::new(),
+        },
         commands: commands(&named),
         yaml: yaml(job),
         members,
@@ -202,7 +203,7 @@ async fn trials_of(named: &Named, search: &Value) -> Result<Vec<Value>, ClientEr
 }
 
 /// The object as people read it: without the record of who wrote which field.
-fn yaml(mut job: Value) -> String {
+pub(crate) fn yaml(mut job: Value) -> String {
     if let Some(meta) = job["metadata"].as_object_mut() {
         meta.remove("managedFields");
     }

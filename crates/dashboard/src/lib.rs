@@ -12,6 +12,7 @@
 //! | `jobs` | the table, live |
 //! | `reasons` | why the jobs of a page wait, in a sentence each |
 //! | `job`, `logs` | a job's page and its log |
+//! | `sheets`, `sheet`, `scope` | all other pages, as values that `web/` draws; the objects that they read |
 //! | `actions` | suspend, resume, delete |
 //! | `assets` | the pages themselves, a part of the binary |
 
@@ -31,8 +32,11 @@ mod query;
 mod reasons;
 mod rights;
 mod row;
+mod scope;
 mod server;
 mod sessions;
+mod sheet;
+mod sheets;
 mod sign_in;
 
 pub use guard::HostNames;

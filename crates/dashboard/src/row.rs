@@ -2,7 +2,7 @@
 
 use api::job_kind::JobKind;
 use api::object;
-use api::sky::ManagedState;
+use api::sky::{ManagedState, keys};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -111,20 +111,19 @@ impl Kept {
             }
             Kind::OptimizationJob => (None, 0),
             Kind::JobSet => (row::pods_of_jobset(job), row::gpus_of_jobset(job)),
-            Kind::ManagedJob => {
-                let tasks = spec["tasks"].as_array().into_iter().flatten();
-                (tasks.map(|task| task["task"]["num_nodes"].as_i64().unwrap_or(1)).max(), 0)
-            }
+            // its tasks are in a ConfigMap
+            Kind::ManagedJob => (None, 0),
         };
         let message = match kind {
             Kind::MpiJob => view::mpijob::message(job),
-            Kind::ManagedJob => object::text(&job["status"], "message"),
+            Kind::ManagedJob => managed_message(job),
             _ => view::state::final_message(job),
         };
         Self {
             uid: object::uid(job).into(),
             title: match kind {
                 Kind::ManagedJob => format!("{} {}", spec["id"], object::text(spec, "name")).into(),
+                Kind::JobSet => of_cluster(job).into(),
                 _ => Box::default(),
             },
             created: object::meta(job, "creationTimestamp").parse().map_or(0, Timestamp::as_second),
@@ -138,7 +137,10 @@ impl Kept {
                 _ => object::text(&spec["runtimeRef"], "name").into(),
             },
             search: parent(job).into(),
-            owner: object::text(spec, "user").into(),
+            owner: match kind {
+                Kind::JobSet => object::annotation(job, managed::jobs::USER).unwrap_or_default().into(),
+                _ => object::text(spec, "user").into(),
+            },
             message: message.chars().take(MESSAGE_MAX).collect::<String>().into(),
         }
     }
@@ -148,6 +150,23 @@ impl Kept {
 fn parent(job: &Value) -> &str {
     let owner = object::controller_of(job).filter(|owner| owner["kind"] == "OptimizationJob");
     owner.map_or("", |owner| object::text(owner, "name"))
+}
+
+/// What a job of a cluster is called: `lab job 3 (train)`; empty for other JobSets.
+fn of_cluster(jobset: &Value) -> String {
+    let label = |name| object::label(jobset, name);
+    let Some((cluster, number)) = label(keys::CLUSTER).zip(label(keys::JOB)) else { return String::new() };
+    match object::annotation(jobset, managed::jobs::NAME) {
+        Some(name) if !name.is_empty() && name != cluster => format!("{cluster} job {number} ({name})"),
+        _ => format!("{cluster} job {number}"),
+    }
+}
+
+/// What a managed job waits for, or why it ended: of the first task that has not succeeded, else of the last.
+fn managed_message(job: &Value) -> &str {
+    let tasks = job["status"]["tasks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let current = tasks.iter().find(|task| task["state"] != "SUCCEEDED").or(tasks.last());
+    current.map(|task| object::text(task, "message").trim_end()).unwrap_or_default()
 }
 
 fn managed(job: &Value) -> &'static str {

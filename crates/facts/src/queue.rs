@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use objects::take::{self, Take};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use view::queue::{self, Facts, KUEUE_QUEUE};
+use view::queue::{self, Facts, KUEUE_QUEUE, Queue};
 
 /// Versions of Kueue's API, the newest first.
 const KUEUE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
@@ -91,31 +91,58 @@ fn of_pod(member: &str) -> Take {
 
 /// All that the queue of our namespace is made of. Jobs must be readable; all else is read as far as it may be.
 pub async fn read(cluster: &Cluster) -> Result<Facts, ClientError> {
-    let list = async |kind: Kind, everywhere: bool, take: fn(&str) -> Take| {
-        let mut listed = Vec::new();
-        let listing = cluster.each(kind, everywhere, ListParams::default(), take, |object| listed.push(object)).await;
-        listing.map(|()| listed)
-    };
-    let (jobs, mpijobs, pods, nodes) = tokio::join!(
-        list(Kind::TrainJob, false, of_job),
-        list(Kind::MpiJob, false, of_job),
-        list(Kind::Pod, true, of_pod),
-        list(Kind::Node, true, take::lean)
-    );
+    let (mut facts, room) = tokio::join!(jobs(cluster), room(cluster));
+    if let Ok(facts) = &mut facts {
+        (facts.pods, facts.nodes) = room?;
+    }
+    facts
+}
+
+/// The queues of several namespaces, each with its name. The first namespace that cannot be read ends it.
+pub async fn read_each(cluster: &Cluster, namespaces: &[String]) -> Result<Vec<(String, Queue)>, ClientError> {
+    let (mut pods, mut nodes) = room(cluster).await?;
+    let mut queues = Vec::new();
+    for namespace in namespaces {
+        let within = Cluster { namespace: namespace.clone(), ..cluster.clone() };
+        let facts = Facts { pods, nodes, ..jobs(&within).await? };
+        queues.push((namespace.clone(), Queue::of(&facts, Timestamp::now())));
+        (pods, nodes) = (facts.pods, facts.nodes);
+    }
+    Ok(queues)
+}
+
+/// The pods of all namespaces, and the nodes; without a right to list all pods, those of our namespace, and no nodes.
+pub async fn room(cluster: &Cluster) -> Result<(Vec<Value>, Vec<Value>), ClientError> {
+    let (pods, nodes) =
+        tokio::join!(list(cluster, Kind::Pod, true, of_pod), list(cluster, Kind::Node, true, take::lean));
+    match pods {
+        Ok(pods) => Ok((pods, nodes.unwrap_or_default())),
+        // what others' pods hold is unknown, and so what is free
+        Err(_) => Ok((list(cluster, Kind::Pod, false, of_pod).await?, Vec::new())),
+    }
+}
+
+async fn list(
+    cluster: &Cluster,
+    kind: Kind,
+    everywhere: bool,
+    take: fn(&str) -> Take,
+) -> Result<Vec<Value>, ClientError> {
+    let mut listed = Vec::new();
+    let listing = cluster.each(kind, everywhere, ListParams::default(), take, |object| listed.push(object)).await;
+    listing.map(|()| listed)
+}
+
+/// The jobs of our namespace, and what Kueue says about them.
+async fn jobs(cluster: &Cluster) -> Result<Facts, ClientError> {
+    let (jobs, mpijobs) =
+        tokio::join!(list(cluster, Kind::TrainJob, false, of_job), list(cluster, Kind::MpiJob, false, of_job));
     // a cluster need not have MPIJobs, nor the user a right to them
-    let (jobs, mpijobs, mut nodes) = (jobs?, mpijobs.unwrap_or_default(), nodes.unwrap_or_default());
-    let pods = match pods {
-        Ok(pods) => pods,
-        Err(_) => {
-            // what others' pods hold is unknown, and so what is free
-            nodes.clear();
-            list(Kind::Pod, false, of_pod).await?
-        }
-    };
+    let (jobs, mpijobs) = (jobs?, mpijobs.unwrap_or_default());
     let queues: BTreeSet<&str> =
         jobs.iter().chain(&mpijobs).filter_map(|job| object::label(job, KUEUE_QUEUE)).collect();
     let (workloads, positions) = if queues.is_empty() { Default::default() } else { kueue(cluster, &queues).await };
-    Ok(Facts { pods, nodes, workloads, positions, jobs, mpijobs })
+    Ok(Facts { workloads, positions, jobs, mpijobs, ..Facts::default() })
 }
 
 /// Kueue's Workloads of the namespace, and their positions where its visibility API answers.

@@ -2,7 +2,7 @@
 //!
 //! [`provider`] has the words of providers, [`machine`] the ledger: what to ask the provider of a machine next, and what its answer means;
 //! [`launch`] makes a Cluster and the JobSets of a task, [`cluster`] is the reconciler of Cluster, [`jobs`] the turns of its jobs, [`inventory`] what a Kubernetes
-//! cluster has free, [`resources`] what clusters are called by what they have,
+//! cluster has free, [`resources`] what clusters are called by what they have, [`shown`] how else they are told,
 //! [`transitions`] how the states of managed jobs change, [`callbacks`] runs their `event_callback`, [`budget`] what they may spend.
 //! Pure: no I/O, no clock, no chance; it never learns which providers there are, nor how they are reached.
 
@@ -26,6 +26,7 @@ pub mod names;
 pub mod pool_turns;
 pub mod provider;
 pub mod resources;
+pub mod shown;
 pub mod spot;
 pub mod status;
 pub mod transitions;

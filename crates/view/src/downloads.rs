@@ -43,6 +43,26 @@ pub fn news<'a>(step: &str, line: &'a str) -> Option<News<'a>> {
 }
 
 impl Download<'_> {
+    /// What is there, of what will be: `3.1 of 40 GB`.
+    pub fn part(&self) -> &str {
+        self.part
+    }
+
+    /// 0 to 100.
+    pub fn percent(&self) -> usize {
+        self.percent
+    }
+
+    /// `98 MB/s`
+    pub fn rate(&self) -> &str {
+        self.rate
+    }
+
+    /// `4 minutes left`; `None`: it cannot be said.
+    pub fn left(&self) -> Option<&str> {
+        self.left
+    }
+
     /// `[###             ] 19% 3.1 of 40 GB 98 MB/s 4 minutes left`
     pub fn bar(&self) -> String {
         let done = self.percent * BAR / 100;

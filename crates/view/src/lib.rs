@@ -15,6 +15,7 @@ pub mod lines;
 pub mod marks;
 pub mod members;
 pub mod mpijob;
+pub mod nodes;
 pub mod progress;
 pub mod queue;
 pub mod row;

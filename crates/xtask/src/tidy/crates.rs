@@ -61,7 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("leftovers", &["api", "client"]),
     // tier 3
     ("grammar", &["api", "sky", "view"]),
-    ("dashboard", &["api", "client", "diagnose", "driver", "facts", "objects", "view"]),
+    ("dashboard", &["api", "client", "diagnose", "driver", "facts", "managed", "objects", "view"]),
     ("delegates", &["api", "apiserver", "client", "driver", "files", "launcher", "objects", "operator", "resource"]),
     ("operator", &["api", "clock", "driver", "managed", "objects", "plan", "reconcile", "resource", "workloads"]),
     (

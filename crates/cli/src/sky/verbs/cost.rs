@@ -9,6 +9,7 @@ use api::object;
 use api::sky::{Interval, keys};
 use jiff::Timestamp;
 use kube::api::ListParams;
+use managed::shown::seconds_used;
 use serde_json::json;
 
 pub(super) async fn cost_report(call: &Call) -> Done {
@@ -28,20 +29,13 @@ pub(super) async fn cost_report(call: &Call) -> Done {
         status: String,
         hourly: f64,
     }
-    let seconds = |usage: &[Interval]| {
-        let lasted = |one: &Interval| {
-            let until = time(&one.to).unwrap_or(now);
-            time(&one.from).map_or(0, |from| until.duration_since(from).as_secs().max(0))
-        };
-        usage.iter().map(lasted).sum::<i64>()
-    };
     let mut lines: Vec<Line> = Vec::new();
     for found in sky.all().await? {
         let status = &found.cluster.status;
         lines.push(Line {
             name: found.shown().to_owned(),
             launched: time(&status.launched_at).or_else(|| time(object::meta(&found.object, "creationTimestamp"))),
-            seconds: seconds(&status.usage),
+            seconds: seconds_used(&status.usage, now),
             resources: managed::resources::of_cluster(&found.cluster),
             status: status.phase.as_str().to_owned(),
             hourly: status.hourly_price,
@@ -57,7 +51,7 @@ pub(super) async fn cost_report(call: &Call) -> Done {
         lines.push(Line {
             name: text("name"),
             launched: time(&text("launchedAt")),
-            seconds: seconds(&usage),
+            seconds: seconds_used(&usage, now),
             resources: text("resources"),
             status: "TERMINATED".to_owned(),
             hourly: text("hourlyPrice").parse().unwrap_or(0.0),

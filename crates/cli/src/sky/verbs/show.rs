@@ -1,6 +1,6 @@
 //! `status` and `queue`: what there is. Names of clusters may be patterns.
 
-use super::tables::{ago, autostop_shown, infra, job_row, record, time};
+use super::tables::{ago, job_row, record, time};
 use super::{Done, fleet, jobs, not_up, say};
 use crate::sky::clusters::{self, Found};
 use crate::sky::submit::{Trouble, user, value_error};
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use managed::fleet::FleetKind;
 use managed::jobs::Job;
 use managed::resources::of_cluster;
+use managed::shown::{autostop, infra};
 use serde_json::{Value, json};
 
 /// Names with `*` and `?` in them, as a shell would read them.
@@ -114,10 +115,10 @@ pub(super) async fn status(call: &Call, world: &Circumstances<'_>) -> Done {
             let launched = time(&status.launched_at).or_else(|| time(object::meta(&found.object, "creationTimestamp")));
             let mut row = vec![
                 found.shown().to_owned(),
-                infra(found),
+                infra(&found.cluster),
                 of_cluster(&found.cluster),
                 status.phase.as_str().to_owned(),
-                autostop_shown(found),
+                autostop(&found.cluster),
                 ago(launched, now),
             ];
             if call.is_set("all_users") {

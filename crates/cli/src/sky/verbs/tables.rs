@@ -3,6 +3,7 @@
 use crate::sky::clusters::Found;
 use jiff::Timestamp;
 use managed::jobs::Job;
+use managed::shown::infra;
 use serde_json::{Value, json};
 
 /// `3 mins ago`, `-` where it is not known.
@@ -32,28 +33,12 @@ pub(super) fn time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// `5m`, `5m (down)`, `-`.
-pub(super) fn autostop_shown(found: &Found) -> String {
-    match &found.cluster.spec.autostop {
-        None => "-".to_owned(),
-        Some(autostop) => {
-            let down = if autostop.down { " (down)" } else { "" };
-            format!("{}m{down}", autostop.idle_minutes)
-        }
-    }
-}
-
-pub(super) fn infra(found: &Found) -> String {
-    let Some(one) = found.cluster.at() else { return "-".to_owned() };
-    if one.region.is_empty() { one.provider.clone() } else { format!("{} ({})", one.provider, one.region) }
-}
-
 /// A cluster, as `status -o json` has it.
 pub(super) fn record(found: &Found) -> Value {
     let (spec, status) = (&found.cluster.spec, &found.cluster.status);
     let autostop = spec.autostop.as_ref();
     json!({
-        "name": found.shown(), "status": status.phase.as_str(), "num_nodes": spec.nodes, "infra": infra(found),
+        "name": found.shown(), "status": status.phase.as_str(), "num_nodes": spec.nodes, "infra": infra(&found.cluster),
         "resources_str": managed::resources::of_cluster(&found.cluster), "user_name": spec.user,
         "launched_at": time(&status.launched_at).map(Timestamp::as_second),
         "autostop": autostop.map_or(-1, |autostop| autostop.idle_minutes),

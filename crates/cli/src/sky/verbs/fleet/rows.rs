@@ -6,7 +6,7 @@ use ::sky::console::{ReplicaRow, ServiceRow};
 use api::sky::{JobFile, Replica};
 use jiff::Timestamp;
 use managed::fleet::FleetKind;
-use serde_json::Value;
+use managed::shown::policy;
 use std::collections::BTreeMap;
 
 fn seconds(time: &str) -> Option<i64> {
@@ -58,62 +58,5 @@ fn replica(replica: &Replica) -> ReplicaRow {
         resources_str: resources.clone(),
         resources_str_full: resources,
         used_by: None,
-    }
-}
-
-/// How many replicas there are, in SkyPilot's words.
-fn policy(section: &Value, kind: FleetKind) -> String {
-    let number = |value: &Value| value.as_f64().map(|number| number.to_string());
-    let plural = |count: &str| if count == "1" { "" } else { "s" };
-    if kind == FleetKind::Pool {
-        let pool = &section["pool"];
-        let least = number(&pool["min_workers"]).or(number(&pool["workers"])).unwrap_or_else(|| "1".to_owned());
-        return match number(&pool["max_workers"]) {
-            Some(most) => format!(
-                "Autoscaling from {least} to {most} worker{} (queue threshold: {})",
-                plural(&most),
-                number(&pool["queue_length_threshold"]).unwrap_or_else(|| "1".to_owned())
-            ),
-            None => format!("Fixed-size ({least} workers)"),
-        };
-    }
-    let policy = &section["replica_policy"];
-    let least = number(&policy["min_replicas"]).unwrap_or_else(|| "1".to_owned());
-    match number(&policy["max_replicas"]).filter(|most| *most != least) {
-        None => format!("Fixed {least} replica{}", plural(&least)),
-        Some(most) => {
-            let reserve = number(&policy["num_overprovision"])
-                .map(|reserve| format!(" with {reserve} overprovisioned replicas"))
-                .unwrap_or_default();
-            format!(
-                "Autoscaling from {least} to {most} replica{}{reserve} (target QPS per replica: {})",
-                plural(&most),
-                policy["target_qps_per_replica"]
-            )
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn policies_are_told_as_skypilot_tells_them() {
-        let service = |policy: Value| super::policy(&json!({"replica_policy": policy}), FleetKind::Service);
-        assert_eq!(service(json!({"min_replicas": 1})), "Fixed 1 replica");
-        assert_eq!(
-            service(
-                json!({"min_replicas": 0, "max_replicas": 3, "target_qps_per_replica": 2.5, "num_overprovision": 1})
-            ),
-            "Autoscaling from 0 to 3 replicas with 1 overprovisioned replicas (target QPS per replica: 2.5)"
-        );
-        let pool = |pool: Value| super::policy(&json!({"pool": pool}), FleetKind::Pool);
-        assert_eq!(pool(json!({"workers": 2})), "Fixed-size (2 workers)");
-        assert_eq!(
-            pool(json!({"min_workers": 0, "max_workers": 1, "queue_length_threshold": 5})),
-            "Autoscaling from 0 to 1 worker (queue threshold: 5)"
-        );
     }
 }

@@ -10,6 +10,7 @@ use api::sky::{Ground, JobAttempt, ManagedJob, ManagedTask};
 use jiff::Timestamp;
 use managed::callbacks::pod_name;
 use managed::job::submitted::name_of;
+use managed::shown::{cost, ground};
 
 pub(in crate::sky::verbs) async fn explain(call: &Call) -> Done {
     let id = call.value("job_id").and_then(|id| id.parse::<u32>().ok()).unwrap_or_default();
@@ -91,11 +92,8 @@ fn callback_lines(job: &ManagedJob, task: &ManagedTask, index: usize) -> Vec<Str
 }
 
 fn attempt_lines(task: &ManagedTask, attempt: &JobAttempt, now: Timestamp) -> Vec<String> {
-    let began = time(&attempt.began_at).unwrap_or(now);
     let until = time(&attempt.ended_at).unwrap_or(now);
-    let seconds = until.duration_since(began).as_secs().max(0);
-    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
-    let cost = attempt.hourly_price * seconds as f64 / 3600.0;
+    let cost = cost(attempt, now);
     let place = if attempt.place.is_empty() { "no place yet" } else { &attempt.place };
     let ran = match (time(&attempt.ran_at), attempt.ended_at.is_empty()) {
         (None, true) => "does not run yet".to_owned(),
@@ -109,19 +107,4 @@ fn attempt_lines(task: &ManagedTask, attempt: &JobAttempt, now: Timestamp) -> Ve
         lines.push(format!("    {}: {}", ground(attempt.ground), attempt.evidence.replace('\n', "\n      ")));
     }
     lines
-}
-
-/// Why an attempt ended, in a few words.
-fn ground(ground: Ground) -> &'static str {
-    match ground {
-        Ground::None => "",
-        Ground::MachinesLost => "machines lost",
-        Ground::Exited => "exited",
-        Ground::Interrupted => "interrupted",
-        Ground::NoCapacity => "no capacity",
-        Ground::Refused => "refused",
-        Ground::Asked => "a user ended it",
-        Ground::Group => "its group ended it",
-        Ground::Budget => "a budget ended it",
-    }
 }
