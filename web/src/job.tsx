@@ -29,7 +29,7 @@ import {
 } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { useQuery } from '@tanstack/react-query';
-import { useEffect, useState } from 'react';
+import { Suspense, lazy, useEffect, useState } from 'react';
 import { Link, useNavigate, useParams, useSearchParams } from 'react-router';
 import { AskAction } from './actions';
 import { Problem, get } from './api';
@@ -38,6 +38,9 @@ import { LogTab } from './logs';
 import { Command, State, Trouble } from './parts';
 import { PartOfPage } from './sheet';
 import type { Diagnosis, JobPage as Job, Kind, Verb } from './types';
+
+const MetricsTab = lazy(() => import('./metrics'));
+const SweepTab = lazy(() => import('./sweep'));
 
 /** Milliseconds between two looks at a job that goes on, and at one that has ended. */
 const LOOK = 2000;
@@ -182,44 +185,6 @@ function Members({ job }: { job: Job }) {
   );
 }
 
-function Trials({ job }: { job: Job }) {
-  const names = job.trials[0]?.parameters.map((parameter) => parameter.name) ?? [];
-  return (
-    <Table aria-label="Trials" variant="compact">
-      <Thead>
-        <Tr>
-          <Th>Trial</Th>
-          <Th>State</Th>
-          <Th>Value</Th>
-          {names.map((name) => (
-            <Th key={name}>{name}</Th>
-          ))}
-        </Tr>
-      </Thead>
-      <Tbody>
-        {job.trials.map((trial) => (
-          <Tr key={trial.name}>
-            <Td dataLabel="Trial">
-              <Link to={jobPath({ kind: 'trainjob', namespace: job.namespace, name: trial.name })}>{trial.name}</Link>
-              {trial.best && <Label color="green">best</Label>}
-            </Td>
-            <Td dataLabel="State">
-              <State state={trial.state} group={trial.state.toLowerCase()} />
-            </Td>
-            {/* what has not ended well is no result */}
-            <Td dataLabel="Value">{trial.state === 'Complete' ? (trial.value ?? 'not reported') : ''}</Td>
-            {names.map((name) => (
-              <Td key={name} dataLabel={name}>
-                {trial.parameters.find((parameter) => parameter.name === name)?.value ?? ''}
-              </Td>
-            ))}
-          </Tr>
-        ))}
-      </Tbody>
-    </Table>
-  );
-}
-
 function Actions({ job, onAsk }: { job: Job; onAsk: (verb: Verb) => void }) {
   const isChangeable = !job.isFinished && job.kind !== 'optimizationjob' && job.kind !== 'managedjob';
   return (
@@ -273,7 +238,7 @@ export default function JobPage() {
       </PageSection>
     );
   }
-  const has = { logs: job.kind === 'trainjob' || job.kind === 'mpijob', trials: job.kind === 'optimizationjob' };
+  const has = { logs: job.kind === 'trainjob' || job.kind === 'mpijob', metrics: job.kind === 'trainjob' };
   return (
     <>
       <PageSection>
@@ -315,10 +280,12 @@ export default function JobPage() {
               ))}
             </PageSection>
           </Tab>
-          {has.trials && (
+          {job.search !== null && (
             <Tab eventKey="trials" title={<TabTitleText>Trials</TabTitleText>}>
               <PageSection>
-                <Trials job={job} />
+                <Suspense fallback={<Spinner aria-label="Loading trials" />}>
+                  <SweepTab trials={job.trials} search={job.search} namespace={job.namespace} />
+                </Suspense>
               </PageSection>
             </Tab>
           )}
@@ -336,6 +303,15 @@ export default function JobPage() {
             <Tab eventKey="logs" title={<TabTitleText>Logs</TabTitleText>}>
               <PageSection>
                 <LogTab path={path} isFinished={job.isFinished} canFollow={job.kind === 'trainjob'} />
+              </PageSection>
+            </Tab>
+          )}
+          {has.metrics && (
+            <Tab eventKey="metrics" title={<TabTitleText>Metrics</TabTitleText>}>
+              <PageSection>
+                <Suspense fallback={<Spinner aria-label="Loading metrics" />}>
+                  <MetricsTab path={path} isFinished={job.isFinished} />
+                </Suspense>
               </PageSection>
             </Tab>
           )}

@@ -31,7 +31,7 @@ const job: JobPage = {
     restarts: 1, started: '2026-01-01T00:00:00Z', finished: '2026-01-01T00:01:00Z', peakMemory: 1024 * 1024,
   }],
   moments: [{ time: '2026-01-01T00:01:00Z', kind: 'Ended', object: 'Pod/one-node-0-1', reason: 'exit code 137', text: 'rank 1', isWarning: true, count: 2 }],
-  trials: [], parts: [], commands: [{ title: 'Explain', command: 'trainyard explain one' }], yaml: 'kind: TrainJob', now,
+  trials: [], search: null, parts: [], commands: [{ title: 'Explain', command: 'trainyard explain one' }], yaml: 'kind: TrainJob', now,
 };
 
 const tail: LogTail = {
@@ -192,7 +192,7 @@ describe('a job', () => {
       { name: 'one-1', state: 'Complete', value: '0.5', parameters: [{ name: 'lr', value: '0.1' }], best: true },
       { name: 'one-2', state: 'Failed', value: '0.9', parameters: [{ name: 'lr', value: '0.2' }], best: false },
     ];
-    serve({ ...answers, 'GET /api/jobs/optimizationjob/default/one': () => ({ body: { ...job, kind: 'optimizationjob', diagnosis: null, message: 'goes on', trials } }) });
+    serve({ ...answers, 'GET /api/jobs/optimizationjob/default/one': () => ({ body: { ...job, kind: 'optimizationjob', diagnosis: null, message: 'goes on', trials, search: { metric: 'loss', direction: 'Minimize', best: [] } } }) });
     show('/jobs/optimizationjob/default/one?tab=trials');
     await screen.findByText('0.5');
     expect(screen.queryByText('0.9')).toBeNull();

@@ -18,6 +18,11 @@ for (const [name, value] of Object.entries({ offsetHeight: 20, offsetWidth: 800,
   Object.defineProperty(HTMLElement.prototype, name, { configurable: true, value });
 }
 HTMLElement.prototype.scrollTo = () => {};
+globalThis.ResizeObserver = class {
+  observe() {}
+  unobserve() {}
+  disconnect() {}
+};
 URL.createObjectURL = () => 'blob:test';
 URL.revokeObjectURL = () => {};
 

@@ -101,6 +101,31 @@ export interface Trial {
   best: boolean;
 }
 
+/** What the trials of a search are judged by. */
+export interface Search {
+  metric: string;
+  direction: string;
+  /** Trials that were better than all before them. */
+  best: { at: string; value: number; trial: string }[];
+}
+
+/** A metric of a job over time. */
+export interface Curve {
+  name: string;
+  /** Seconds since the job was created, and the value; null where it is no number. */
+  points: [number, number | null][];
+  reported: number;
+  notFinite: number;
+  last: number | null;
+  least: number | null;
+  greatest: number | null;
+}
+
+export interface SeriesOfJobs {
+  jobs: { name: string; curves: Curve[]; note: string }[];
+  others: string[];
+}
+
 /** A value of a table or of a list of facts. */
 export type Cell =
   | { is: 'text'; text: string }
@@ -155,6 +180,7 @@ export interface JobPage {
   progressLine: string;
   queue: string;
   trials: Trial[];
+  search: Search | null;
   parts: Part[];
   commands: { title: string; command: string }[];
   yaml: string;

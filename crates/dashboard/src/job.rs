@@ -100,6 +100,8 @@ pub(crate) struct JobPage {
     queue: String,
     /// As `trainyard trials -o json` has them.
     trials: Vec<Value>,
+    /// What its trials are judged by; null for jobs that are no search.
+    search: Option<Search>,
     /// What only jobs of this kind have.
     parts: Vec<Part>,
     commands: Vec<Command>,
@@ -107,6 +109,29 @@ pub(crate) struct JobPage {
     yaml: String,
     /// The server's time, seconds since 1970.
     now: i64,
+}
+
+/// What the trials of a search are judged by.
+#[derive(Debug, Serialize)]
+struct Search {
+    metric: String,
+    /// `Minimize`, `Maximize`.
+    direction: String,
+    /// Trials that were better than all before them.
+    best: Vec<Best>,
+}
+
+#[derive(Debug, Serialize)]
+struct Best {
+    at: String,
+    value: f64,
+    trial: String,
+}
+
+impl From<trials::BestSoFar> for Best {
+    fn from(trials::BestSoFar { at, value, trial }: trials::BestSoFar) -> Self {
+        Self { at, value, trial }
+    }
 }
 
 /// A job's page.
@@ -148,6 +173,10 @@ pub async fn page(SignedIn(session): SignedIn, address: Address) -> Result<Json<
         Kind::MpiJob => &job["spec"]["runPolicy"]["suspend"],
         _ => &job["spec"]["suspend"],
     };
+    let (trials, search) = match named.kind {
+        Kind::OptimizationJob => search_of(&named, &job).await.map(|(trials, search)| (trials, Some(search)))?,
+        _ => (Vec::new(), None),
+    };
     Ok(Json(JobPage {
         kind: named.kind,
         namespace: named.cluster.namespace.clone(),
@@ -167,7 +196,8 @@ pub async fn page(SignedIn(session): SignedIn, address: Address) -> Result<Json<
             _ => String::new(),
         },
         queue: queue.unwrap_or_default(),
-        trials: if named.kind == Kind::OptimizationJob { trials_of(&named, &job).await? } else { Vec::new() },
+        trials,
+        search,
         parts: match named.kind {
             Kind::ManagedJob => managed_job::parts(&named.cluster, &job, facts.now),
             _ => Vec::new(),
@@ -194,12 +224,17 @@ async fn facts_of(named: &Named, job: Value) -> Result<Facts, ClientError> {
     }
 }
 
-async fn trials_of(named: &Named, search: &Value) -> Result<Vec<Value>, ClientError> {
+async fn search_of(named: &Named, search: &Value) -> Result<(Vec<Value>, Search), ClientError> {
     let labels = format!("{}={}", trials::PARENT, named.name);
     let jobs = named.cluster.list(client::Kind::TrainJob, &labels).await?;
     let trials: Vec<Trial<'_>> = jobs.iter().filter_map(|job| Trial::of(job, search)).collect();
     let summary = trials::summary(search, &trials);
-    Ok(summary["trials"].as_array().cloned().unwrap_or_default())
+    let of_search = Search {
+        metric: trials::metric(search).to_owned(),
+        direction: object::text(&search["spec"]["objectives"][0], "direction").to_owned(),
+        best: trials::best_over_time(search, &trials).into_iter().map(Best::from).collect(),
+    };
+    Ok((summary["trials"].as_array().cloned().unwrap_or_default(), of_search))
 }
 
 /// The object as people read it: without the record of who wrote which field.

@@ -11,7 +11,7 @@
 //! | `index`, `row`, `query` | all jobs as rows; filters, order, pages |
 //! | `jobs` | the table, live |
 //! | `reasons` | why the jobs of a page wait, in a sentence each |
-//! | `job`, `logs` | a job's page and its log |
+//! | `job`, `logs`, `series` | a job's page, its log, the curves of what it reported |
 //! | `sheets`, `sheet`, `scope` | all other pages, as values that `web/` draws; the objects that they read |
 //! | `actions` | suspend, resume, delete |
 //! | `assets` | the pages themselves, a part of the binary |
@@ -33,6 +33,7 @@ mod reasons;
 mod rights;
 mod row;
 mod scope;
+mod series;
 mod server;
 mod sessions;
 mod sheet;

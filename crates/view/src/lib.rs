@@ -20,6 +20,7 @@ pub mod progress;
 pub mod queue;
 pub mod row;
 pub mod runs;
+pub mod series;
 pub mod state;
 pub mod trials;
 

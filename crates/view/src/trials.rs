@@ -70,6 +70,42 @@ impl<'a> Trial<'a> {
             "parameters": self.parameters, "best": self.is_best(search),
         })
     }
+
+    /// Its value as a result: of a trial that is complete, and reported a finite number.
+    pub fn result(&self) -> Option<f64> {
+        let value = self.value.as_ref().filter(|_| self.phase == Phase::Complete)?;
+        value.parse::<f64>().ok().filter(|value| value.is_finite())
+    }
+}
+
+/// The best value of a search over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BestSoFar {
+    /// When the trial ended, RFC 3339.
+    pub at: String,
+    pub value: f64,
+    /// The trial's TrainJob.
+    pub trial: String,
+}
+
+/// Each trial that was better than all that had ended before it, in the order in which they ended.
+pub fn best_over_time(search: &Value, trials: &[Trial<'_>]) -> Vec<BestSoFar> {
+    let is_minimized = search["spec"]["objectives"][0]["direction"] != "Maximize";
+    let end = |trial: &Trial<'_>| {
+        let ended = condition(trial.object, "Complete").map(|found| object::text(found, "lastTransitionTime"));
+        Some(BestSoFar { at: ended?.to_owned(), value: trial.result()?, trial: name(trial.object).to_owned() })
+    };
+    let mut ended: Vec<BestSoFar> = trials.iter().filter_map(end).collect();
+    ended.sort_by(|a, b| a.at.cmp(&b.at).then_with(|| a.trial.cmp(&b.trial)));
+    let mut best: Option<f64> = None;
+    ended.retain(|one| {
+        let is_better = best.is_none_or(|best| if is_minimized { one.value < best } else { one.value > best });
+        if is_better {
+            best = Some(one.value);
+        }
+        is_better
+    });
+    ended
 }
 
 pub fn name(object: &Value) -> &str {
@@ -124,5 +160,33 @@ mod tests {
                 "parameters": [{"name": "lr", "value": "0.1"}]})
         );
         assert_eq!((state(&search), state(&json!({}))), ("Running", "Pending"));
+    }
+
+    #[test]
+    fn only_trials_that_ended_well_are_results() {
+        let search = |direction: &str| json!({"metadata": {"name": "s", "uid": "u"}, "spec": {"objectives": [{"metric": "loss", "direction": direction}]}});
+        let trial = |number: u32, value: &str, kind: &str, minute: u32| {
+            json!({
+                "metadata": {"name": format!("s-trial-{number}"), "ownerReferences": [{"uid": "u", "controller": true}]},
+                "status": {"trainerStatus": {"metrics": [{"name": "loss", "value": value}]}, "conditions": [
+                    {"type": kind, "status": "True", "lastTransitionTime": format!("2026-01-01T00:0{minute}:00Z")}]},
+            })
+        };
+        let objects = [
+            trial(0, "0.5", "Complete", 3),
+            trial(1, "0.1", "Failed", 1),
+            trial(2, "0.7", "Complete", 1),
+            trial(3, "NaN", "Complete", 2),
+            trial(4, "0.6", "Complete", 4),
+            trial(5, "0.0", "Created", 0),
+        ];
+        let told = |direction: &str| {
+            let search = search(direction);
+            let trials: Vec<Trial<'_>> = objects.iter().filter_map(|object| Trial::of(object, &search)).collect();
+            assert_eq!(trials.len(), 6);
+            best_over_time(&search, &trials).into_iter().map(|one| (one.trial, one.value)).collect::<Vec<_>>()
+        };
+        assert_eq!(told("Minimize"), [("s-trial-2".to_owned(), 0.7), ("s-trial-0".to_owned(), 0.5)]);
+        assert_eq!(told("Maximize"), [("s-trial-2".to_owned(), 0.7)]);
     }
 }
