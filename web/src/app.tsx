@@ -33,6 +33,7 @@ import { SessionProvider, useSession } from './session';
 
 const JobPage = lazy(() => import('./job'));
 const SheetPage = lazy(() => import('./sheet'));
+const SubmitPage = lazy(() => import('./submit'));
 
 const client = new QueryClient({ defaultOptions: { queries: { retry: false, refetchOnWindowFocus: true } } });
 
@@ -106,6 +107,9 @@ function Sidebar() {
             <NavItem isActive={pathname.startsWith('/jobs')}>
               <NavLink to="/jobs">Jobs</NavLink>
             </NavItem>
+            <NavItem isActive={pathname === '/submit'}>
+              <NavLink to="/submit">New job</NavLink>
+            </NavItem>
             {Object.entries(topics).map(([topic, title]) => (
               <NavItem key={topic} isActive={pathname.split('/')[1] === topic}>
                 <NavLink to={`/${topic}`}>{title}</NavLink>
@@ -146,6 +150,7 @@ export function App() {
               <Route path="/" element={<Navigate to="/jobs" replace />} />
               <Route path="/login" element={<Navigate to="/jobs" replace />} />
               <Route path="/jobs" element={<JobsPage />} />
+              <Route path="/submit" element={<SubmitPage />} />
               <Route path="/jobs/:kind/:namespace/:name" element={<JobPage />} />
               {Object.keys(topics).map((topic) => (
                 <Route key={topic} path={topic}>

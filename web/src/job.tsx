@@ -196,6 +196,11 @@ function Actions({ job, onAsk }: { job: Job; onAsk: (verb: Verb) => void }) {
           </Button>
         </FlexItem>
       )}
+      {['trainjob', 'mpijob', 'optimizationjob'].includes(job.kind) && (
+        <FlexItem>
+          <Link to={`/submit?${new URLSearchParams({ from: `${job.kind}/${job.namespace}/${job.name}` }).toString()}`}>Copy</Link>
+        </FlexItem>
+      )}
       <FlexItem>
         <Button variant="secondary" isDanger onClick={() => onAsk('delete')}>
           Delete

@@ -109,6 +109,35 @@ export interface Search {
   best: { at: string; value: number; trial: string }[];
 }
 
+/** A field of a form: where it stands in the object, and what the server says about it. */
+export interface FormField {
+  label: string;
+  path: string[];
+  input: 'text' | 'number' | 'command';
+  help: string;
+  offers: string[];
+}
+
+export interface SubmitForm {
+  kind: Kind;
+  draft: string;
+  fields: FormField[];
+}
+
+/** An error, and the way to where it is. */
+export interface Fault {
+  field: string;
+  path: (string | number)[];
+  message: string;
+}
+
+export interface SubmitAnswer {
+  ok: boolean;
+  message: string;
+  faults: Fault[];
+  address: string;
+}
+
 /** A metric of a job over time. */
 export interface Curve {
   name: string;

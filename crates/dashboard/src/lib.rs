@@ -13,6 +13,7 @@
 //! | `reasons` | why the jobs of a page wait, in a sentence each |
 //! | `job`, `logs`, `series` | a job's page, its log, the curves of what it reported |
 //! | `sheets`, `sheet`, `scope` | all other pages, as values that `web/` draws; the objects that they read |
+//! | `submit` | a form and its YAML, checked by the server's dry run |
 //! | `actions` | suspend, resume, delete |
 //! | `assets` | the pages themselves, a part of the binary |
 
@@ -39,6 +40,7 @@ mod sessions;
 mod sheet;
 mod sheets;
 mod sign_in;
+mod submit;
 
 pub use guard::HostNames;
 pub use index::Index;

@@ -5,7 +5,7 @@ use crate::index::Index;
 use crate::kept::KeptFile;
 use crate::problem::{Problem, Reason};
 use crate::sessions::{Accepted, BearerToken, Session, Sessions};
-use crate::{actions, assets, job, jobs, logs, series, sheets, sign_in};
+use crate::{actions, assets, job, jobs, logs, series, sheets, sign_in, submit};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
 use axum::middleware::from_fn_with_state;
@@ -97,6 +97,7 @@ impl Dashboard {
             .route("/api/sheets/{topic}", get(sheets::list))
             .route("/api/sheets/{topic}/{namespace}/{name}", get(sheets::one))
             .route("/api/jobs/{kind}/{namespace}/{name}/series", get(series::series))
+            .route("/api/submit", get(submit::form).post(submit::submit))
             .route("/api/actions", post(actions::act))
             .route("/api/{*rest}", any(async || Problem::not_found("there is nothing at this address")))
             .fallback(get(assets::serve))
