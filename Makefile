@@ -23,7 +23,7 @@ BUG_SEEDS ?= 600
 PYTHONS ?= 3.9 3.10 3.11 3.12 3.13
 # files of end-to-end tests, and how many processes share them (0: none does)
 TESTS ?= $(AREAS:%=e2e/%)
-WORKERS ?= 3
+WORKERS ?= 4
 export CARGO_TERM_PROGRESS_WHEN := never
 # what Debian has and this machine has not: installed by root, named to everybody else
 # $(call lacking,WHAT,TESTS): tests that are left out on this machine; the gate leaves out nothing
@@ -155,7 +155,7 @@ e2e/mpi e2e/node e2e/operator e2e/sky: bin $(VENV)/e2e
 	$(MAKE) --no-print-directory pytest TESTS="$@"
 
 # One test that fails may pass at a second try, and where two do the run has failed (e2e/conftest.py); the summary says why each first try failed.
-# Three processes share the files, because tests spend part of their time waiting; a file's tests, and all on real clusters, stay in one (e2e/conftest.py).
+# Four processes share the files, because tests spend part of their time waiting; a file's tests, and all on real clusters, stay in one (e2e/conftest.py).
 pytest:
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m pytest $(TESTS) -q -ra --durations=15 --reruns 1 \
 		--numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder $(if $(K),-k "$(K)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pathlib
 import re
@@ -163,6 +164,31 @@ def test_text_of_others_is_text(visitor: Visitor, jobs: Yard) -> None:
     expect(page.locator(".log-line").filter(has_text="rank 1").first).to_be_visible()
     expect(page.locator(".log-line").filter(has_text="rank 0")).to_have_count(0)
     assert not visitor.said, visitor.said
+
+
+def test_the_whole_log_is_searched_and_downloaded(visitor: Visitor, jobs: Yard, tmp_path: pathlib.Path) -> None:
+    visitor.sign_in()
+    page = visitor.open("/jobs/trainjob/default/fails?tab=logs")
+    page.get_by_label("Search in the log, a regular expression").fill("^first l[i]ne$")
+    page.get_by_role("button", name="Search all lines").click()
+    expect(page.get_by_text(re.compile(r"^2 lines of \d+ found$"))).to_be_visible()
+    found = page.get_by_role("region", name="Lines that were found")
+    expect(found).to_contain_text("<script>window.hacked=1</script>")
+    assert not visitor.violations()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download all lines").click()
+    assert download.value.suggested_filename == "fails.log.gz"
+    download.value.save_as(tmp_path / "log.gz")
+    lines = gzip.decompress((tmp_path / "log.gz").read_bytes()).decode().splitlines()
+    printed = jobs.run("logs", "fails").stdout
+    for rank in ("rank 0", "rank 1"):
+        assert sum(f"{rank}: first line" in line for line in lines) == 1, lines
+    assert printed.count("first line") == 2
+    assert [line.split(" ")[0] for line in lines] == sorted(line.split(" ")[0] for line in lines), "by time"
+    # a link is good once
+    again = page.evaluate("(address) => fetch(address).then(r => r.status)", download.value.url)
+    assert again == 404
+    visitor.said.clear()
 
 
 def test_a_log_is_followed(visitor: Visitor, jobs: Yard) -> None:

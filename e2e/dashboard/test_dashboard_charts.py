@@ -88,7 +88,7 @@ def test_curves_are_what_metrics_prints(visitor: Visitor, runs: Yard) -> None:
     expect(line.get_by_role("gridcell").nth(3)).to_have_text(f"{max(finite):.6g}")
     chart = page.get_by_role("img", name="loss over time")
     chart.locator("svg path").first.wait_for(state="attached")
-    page.get_by_label("Show another job beside it").select_option("second")
+    page.get_by_label("Compare with another job").select_option("second")
     expect(table.get_by_role("row").filter(has_text="second")).to_be_visible()
     expect(chart.get_by_text("second", exact=True)).to_be_visible()
     assert "with=second" in page.url

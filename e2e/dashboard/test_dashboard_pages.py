@@ -146,8 +146,8 @@ def test_clusters_and_their_jobs(visitor: Visitor, things: Yard) -> None:
     row(page, "lab").get_by_role("link", name="lab", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("UP")
     expect(page.get_by_role("grid", name="Machines")).to_contain_text(told["head_ip"])
-    expect(page.get_by_role("grid", name="Why this place")).to_contain_text("taken")
-    expect(page.get_by_label("End it")).to_have_value("trainyard sky down lab")
+    expect(page.get_by_role("grid", name="Why this place")).to_contain_text("in use")
+    expect(page.get_by_label("Delete the cluster and its machines")).to_have_value("trainyard sky down lab")
     jobs = page.get_by_role("grid", name="Jobs")
     expect(jobs).to_contain_text("RUNNING")
     jobs.get_by_role("link", name="1", exact=True).click()
@@ -180,12 +180,12 @@ def test_nodes_say_who_holds_them(visitor: Visitor, things: Yard) -> None:
         expect(row(page, name.removeprefix("node/"))).to_contain_text("Ready")
     row(page, "lab-0-0").get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("lab-0-0")
-    holders = page.get_by_role("grid", name="Who holds it")
+    holders = page.get_by_role("grid", name="Requested by")
     holders.get_by_role("link").first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("lab-1")
     things.kubectl("cordon", "lab-0-0")
     page = visitor.open("/nodes")
-    expect(row(page, "lab-0-0")).to_contain_text("somebody has cordoned it")
+    expect(row(page, "lab-0-0")).to_contain_text("it is cordoned")
     things.kubectl("uncordon", "lab-0-0")
     expect(row(page, "lab-0-0")).not_to_contain_text("cordoned")
 
@@ -212,7 +212,7 @@ def test_downloads_say_how_far_they_are(visitor: Visitor, things: Yard, source: 
     expect(row(page, "downloads")).to_contain_text("of 100 MB", timeout=LONG * 1000)
     expect(row(page, "downloads")).to_contain_text("Running")
     things.run("delete", "downloads")
-    expect(page.get_by_text("No job downloads anything.")).to_be_visible(timeout=LONG * 1000)
+    expect(page.get_by_text("No job downloads a model")).to_be_visible(timeout=LONG * 1000)
 
 
 def test_a_managed_job_says_what_each_attempt_cost_and_why_it_ended(visitor: Visitor, things: Yard) -> None:

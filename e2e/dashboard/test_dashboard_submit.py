@@ -78,9 +78,9 @@ def test_errors_stand_at_their_fields(visitor: Visitor, yard: Yard) -> None:
     editor(page).click()
     page.keyboard.press("Control+End")
     page.keyboard.type("\n  colour: red\n")
-    expect(page.get_by_text("unknown field: the server does not know spec.colour")).to_be_visible()
+    expect(page.get_by_text("unknown field spec.colour")).to_be_visible()
     page.keyboard.type("- : [")
-    expect(page.get_by_text("This is not YAML")).to_be_visible()
+    expect(page.get_by_text("The YAML has a syntax error")).to_be_visible()
     expect(page.get_by_role("button", name="Submit")).to_be_disabled()
 
 

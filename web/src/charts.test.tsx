@@ -45,16 +45,16 @@ describe('metrics', () => {
       }),
     });
     const loss = await screen.findByRole('grid', { name: 'loss' });
-    expect(within(loss).getByText('3, of which 1 are no number')).toBeDefined();
+    expect(within(loss).getByText('3 (not finite: 1)')).toBeDefined();
     const chart = await screen.findByRole('img', { name: /^loss over time/ });
     await vi.waitFor(() => expect(chart.querySelector('svg path')).not.toBeNull());
-    await userEvent.selectOptions(screen.getByLabelText('Show another job beside it'), 'two');
+    await userEvent.selectOptions(screen.getByLabelText('Compare with another job'), 'two');
     expect(await screen.findByText('only the last report is known')).toBeDefined();
     expect(within(screen.getByRole('grid', { name: 'loss' })).getByText('two')).toBeDefined();
     expect(server.asked.at(-1)?.url.searchParams.getAll('with')).toEqual(['two']);
     await userEvent.click(screen.getByLabelText('Logarithmic scale'));
     document.documentElement.classList.add('pf-v6-theme-dark');
-    await userEvent.click(screen.getByRole('button', { name: 'Take two away' }));
+    await userEvent.click(screen.getByRole('button', { name: 'Remove two' }));
     await vi.waitFor(() => expect(within(screen.getByRole('grid', { name: 'loss' })).queryByText('two')).toBeNull());
     document.documentElement.classList.remove('pf-v6-theme-dark');
   });
@@ -64,7 +64,7 @@ describe('metrics', () => {
       'GET /api/jobs/trainjob/default/one': () => ({ body: job }),
       'GET /api/jobs/trainjob/default/one/series': () => ({ body: { jobs: [{ name: 'one', curves: [], note: '' }], others: [] } }),
     });
-    expect(await screen.findByText(/has reported no metrics/)).toBeDefined();
+    expect(await screen.findByText(/has not reported metrics/)).toBeDefined();
   });
 
   it('that cannot be read say why', async () => {

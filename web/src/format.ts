@@ -29,7 +29,7 @@ export function bytes(count: number): string {
 export const kindNames: Record<Kind, string> = {
   trainjob: 'TrainJob',
   mpijob: 'MPIJob',
-  optimizationjob: 'Sweep',
+  optimizationjob: 'Search',
   jobset: 'JobSet',
   managedjob: 'Managed job',
 };

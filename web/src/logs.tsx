@@ -3,6 +3,10 @@
 import {
   Alert,
   Button,
+  Card,
+  CardBody,
+  CardHeader,
+  CardTitle,
   FormSelect,
   FormSelectOption,
   SearchInput,
@@ -15,8 +19,8 @@ import {
 import { useVirtualizer } from '@tanstack/react-virtual';
 import Anser from 'anser';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'react';
-import { Problem, get, watch } from './api';
-import type { LogLine, LogTail } from './types';
+import { Problem, get, post, watch } from './api';
+import type { FoundInLog, LogLine, LogTail } from './types';
 
 /** Lines that the page keeps of a log that is followed. */
 const KEPT = 50_000;
@@ -160,13 +164,38 @@ export function LogTab({ path, isFinished, canFollow }: Asked) {
     virtual.scrollToIndex(found[next] ?? 0, { align: 'center' });
   };
 
+  const failed = (error: unknown) => setProblem(error instanceof Problem ? error : new Problem('refused', String(error)));
+  const chosen = () => {
+    const parameters = new URLSearchParams({ attempt });
+    if (rank !== '') parameters.set('rank', rank);
+    return parameters;
+  };
+
+  // the browser reads the file by itself, so its length does not matter
   const download = () => {
-    const text = shown.map((line) => `${line.time} ${line.rank === null ? line.step : `rank ${line.rank}`}: ${line.text}\n`);
-    const link = document.createElement('a');
-    link.href = URL.createObjectURL(new Blob(text, { type: 'text/plain' }));
-    link.download = `${path.split('/').pop() ?? 'job'}.log`;
-    link.click();
-    URL.revokeObjectURL(link.href);
+    post<{ address: string }>(`/api${path}/logs/download?${chosen().toString()}`, null).then(({ address }) => {
+      const link = document.createElement('a');
+      link.href = address;
+      link.download = '';
+      link.click();
+    }, failed);
+  };
+
+  const [whole, setWhole] = useState<FoundInLog | 'searching' | null>(null);
+  const searchAll = () => {
+    const parameters = chosen();
+    parameters.set('pattern', search);
+    setWhole('searching');
+    get<FoundInLog>(`/api${path}/logs/search?${parameters.toString()}`).then(
+      (found) => {
+        setProblem(null);
+        setWhole(found);
+      },
+      (error: unknown) => {
+        setWhole(null);
+        failed(error);
+      },
+    );
   };
 
   return (
@@ -218,8 +247,13 @@ export function LogTab({ path, isFinished, canFollow }: Asked) {
             </ToolbarItem>
           )}
           <ToolbarItem>
+            <Button variant="secondary" isDisabled={search === '' || expression === null || whole === 'searching'} onClick={searchAll}>
+              Search all lines
+            </Button>
+          </ToolbarItem>
+          <ToolbarItem>
             <Button variant="secondary" isDisabled={shown.length === 0} onClick={download}>
-              Download
+              Download all lines
             </Button>
           </ToolbarItem>
           {tail?.hasMore === true && most < MORE && (
@@ -231,6 +265,8 @@ export function LogTab({ path, isFinished, canFollow }: Asked) {
           )}
         </ToolbarContent>
       </Toolbar>
+      {whole === 'searching' && <Spinner aria-label="Searching all lines" />}
+      {whole !== null && whole !== 'searching' && <Passages found={whole} onClose={() => setWhole(null)} />}
       {lines === null && problem === null && <Spinner aria-label="Loading the log" />}
       {lines !== null && lines.length === 0 && <p>There are no lines yet.</p>}
       <div className="log" ref={box} tabIndex={0} role="log" aria-label="Log" aria-live="off">
@@ -251,6 +287,44 @@ export function LogTab({ path, isFinished, canFollow }: Asked) {
         </div>
       </div>
     </>
+  );
+}
+
+/** Lines that were found in the whole log, each with those around it. */
+function Passages({ found, onClose }: { found: FoundInLog; onClose: () => void }) {
+  const count = found.passages.length;
+  const title = `${count === 1 ? '1 line' : `${count} lines`} of ${found.searched} found${found.hasMore ? '; there may be more' : ''}`;
+  return (
+    <Card isCompact>
+      <CardHeader
+        actions={{
+          actions: (
+            <Button variant="plain" onClick={onClose}>
+              Close
+            </Button>
+          ),
+        }}
+      >
+        <CardTitle>
+          <span aria-live="polite">{title}</span>
+        </CardTitle>
+      </CardHeader>
+      <CardBody>
+        {found.troubles.map((line) => (
+          <Alert key={line} variant="warning" isInline title={line} />
+        ))}
+        <div className="passages" tabIndex={0} role="region" aria-label="Lines that were found">
+          {found.passages.map((passage) => (
+            <figure key={passage.number}>
+              <figcaption>line {passage.number}</figcaption>
+              {passage.lines.map((line, index) => (
+                <Line key={index} line={line} isFound={index === passage.at} />
+              ))}
+            </figure>
+          ))}
+        </div>
+      </CardBody>
+    </Card>
   );
 }
 

@@ -54,7 +54,7 @@ function MetricChart({ metric, isLog }: { metric: Metric; isLog: boolean }) {
       grid: { left: 60, right: 16, top: 16, bottom: metric.ofJobs.length > 1 ? 64 : 40 },
       tooltip: { trigger: 'axis', renderMode: 'richText' },
       legend: { show: metric.ofJobs.length > 1, bottom: 0, type: 'plain' },
-      xAxis: { type: 'value', name: 'seconds', nameLocation: 'middle', nameGap: 24 },
+      xAxis: { type: 'value', name: 'seconds since the job was created', nameLocation: 'middle', nameGap: 24 },
       yAxis: { type: isLog ? 'log' : 'value', scale: true },
       series: metric.ofJobs.map(({ job, curve }) => ({
         name: job,
@@ -77,7 +77,7 @@ function MetricChart({ metric, isLog }: { metric: Metric; isLog: boolean }) {
       <Table aria-label={metric.name} variant="compact">
         <Thead>
           <Tr>
-            {['Job', 'Last', 'Least', 'Greatest', 'Reports'].map((title) => (
+            {['Job', 'Last', 'Min', 'Max', 'Reports'].map((title) => (
               <Th key={title}>{title}</Th>
             ))}
           </Tr>
@@ -87,11 +87,11 @@ function MetricChart({ metric, isLog }: { metric: Metric; isLog: boolean }) {
             <Tr key={job}>
               <Td dataLabel="Job">{job}</Td>
               <Td dataLabel="Last">{shown(curve.last)}</Td>
-              <Td dataLabel="Least">{shown(curve.least)}</Td>
-              <Td dataLabel="Greatest">{shown(curve.greatest)}</Td>
+              <Td dataLabel="Min">{shown(curve.least)}</Td>
+              <Td dataLabel="Max">{shown(curve.greatest)}</Td>
               <Td dataLabel="Reports">
                 {curve.reported}
-                {curve.notFinite > 0 && `, of which ${curve.notFinite} are no number`}
+                {curve.notFinite > 0 && ` (not finite: ${curve.notFinite})`}
               </Td>
             </Tr>
           ))}
@@ -133,12 +133,12 @@ export default function MetricsTab({ path, isFinished }: { path: string; isFinis
         <ToolbarContent>
           <ToolbarItem>
             <FormSelect
-              aria-label="Show another job beside it"
+              aria-label="Compare with another job"
               value=""
               onChange={(_event, name) => change((next) => next.append('with', name))}
               isDisabled={others.length === 0}
             >
-              <FormSelectOption value="" label="Show another job beside it" isPlaceholder />
+              <FormSelectOption value="" label="Compare with another job" isPlaceholder />
               {others.map((name) => (
                 <FormSelectOption key={name} value={name} label={name} />
               ))}
@@ -154,11 +154,11 @@ export default function MetricsTab({ path, isFinished }: { path: string; isFinis
           </ToolbarItem>
           {beside.length > 0 && (
             <ToolbarItem alignSelf="center">
-              <LabelGroup categoryName="Beside it">
+              <LabelGroup categoryName="Compared with">
                 {beside.map((name) => (
                   <Label
                     key={name}
-                    closeBtnAriaLabel={`Take ${name} away`}
+                    closeBtnAriaLabel={`Remove ${name}`}
                     onClose={() =>
                       change((next) => {
                         const left = next.getAll('with').filter((one) => one !== name);
@@ -182,7 +182,7 @@ export default function MetricsTab({ path, isFinished }: { path: string; isFinis
         ))}
       {metrics.length === 0 ? (
         <>
-          <Content component="p">This job has reported no metrics. A script reports them with two lines, or Trainyard reads them from what it prints:</Content>
+          <Content component="p">This job has not reported metrics. A script can report them (docs/metrics.md), or Trainyard can read them from its output:</Content>
           <Command command="trainyard run --metric loss train.py" label="A command that reads metrics from the output" />
         </>
       ) : (

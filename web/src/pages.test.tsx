@@ -155,7 +155,12 @@ describe('a job', () => {
   });
 
   it('shows its log, and searches it without hiding the rest', async () => {
-    const server = serve(answers);
+    const found = { passages: [{ number: 4_000_000, at: 0, lines: [tail.lines[1]] }], searched: 7_000_000, hasMore: true, troubles: ['no log of pod gone'] };
+    const server = serve({
+      ...answers,
+      'GET /api/jobs/trainjob/default/one/logs/search': () => ({ body: found }),
+      'POST /api/jobs/trainjob/default/one/logs/download': () => ({ body: { address: '/api/downloads/code' } }),
+    });
     show('/jobs/trainjob/default/one?tab=logs');
     await screen.findByText('hello <b>');
     await userEvent.type(screen.getByLabelText(/^Search in the log/), 'wor');
@@ -167,7 +172,16 @@ describe('a job', () => {
     await userEvent.selectOptions(screen.getByLabelText('Attempt'), '2');
     await userEvent.click(screen.getByRole('button', { name: 'Show earlier lines' }));
     await waitFor(() => expect(server.asked.at(-1)?.url.search).toBe('?attempt=2&lines=10000&rank=1'));
-    await userEvent.click(screen.getByRole('button', { name: 'Download' }));
+    await userEvent.click(screen.getByRole('button', { name: 'Download all lines' }));
+    await waitFor(() => expect(server.asked.at(-1)?.what).toBe('POST /api/jobs/trainjob/default/one/logs/download'));
+    expect(server.asked.at(-1)?.url.search).toBe('?attempt=2&rank=1');
+    await userEvent.click(screen.getByRole('button', { name: 'Search all lines' }));
+    expect(await screen.findByText('1 line of 7000000 found; there may be more')).toBeDefined();
+    expect(screen.getByText('line 4000000')).toBeDefined();
+    expect(screen.getByText('no log of pod gone')).toBeDefined();
+    expect(server.asked.at(-1)?.url.searchParams.get('pattern')).toBe('wor');
+    await userEvent.click(screen.getByRole('button', { name: 'Close' }));
+    expect(screen.queryByText('line 4000000')).toBeNull();
   });
 
   it('follows new lines', async () => {

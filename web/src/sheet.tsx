@@ -44,7 +44,7 @@ function Value({ cell, now, label }: { cell: Cell; now: number; label: string })
       return <State state={cell.state} group={cell.group} />;
     case 'age':
       if (cell.at === null) return null;
-      return <time dateTime={new Date(cell.at * 1000).toISOString()}>{duration(now - cell.at)}</time>;
+      return <time dateTime={new Date(cell.at * 1000).toISOString()}>{duration(now - cell.at)} ago</time>;
     case 'link':
       return <Link to={cell.to}>{cell.text}</Link>;
     case 'bar':
@@ -100,7 +100,11 @@ function Rows({ part, now, title, sorted }: { part: TablePart; now: number; titl
         </Tbody>
       </Table>
       </div>
-      {part.leftOut > 0 && <Content component="p">{part.leftOut} more rows are not shown: search for what you are looking for.</Content>}
+      {part.leftOut > 0 && (
+        <Content component="p">
+          Rows not shown: {part.leftOut}.{part.isMain && ' Search to narrow the table.'}
+        </Content>
+      )}
     </>
   );
 }

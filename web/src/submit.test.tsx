@@ -83,7 +83,7 @@ describe('a draft', () => {
   });
 });
 
-const form: SubmitForm = { kind: 'trainjob', draft, fields: [name, nodes, command, runtime] };
+const form: SubmitForm = { kind: 'trainjob', command: 'kubectl create -f job.yaml', draft, fields: [name, nodes, command, runtime] };
 const fine: SubmitAnswer = { ok: true, message: 'the server would create TrainJob "my-job"', faults: [], address: '' };
 const who = { user: 'ann', server: 'https://server', isLocal: true, version: '1', namespace: 'default' };
 
@@ -142,7 +142,7 @@ describe('the page', () => {
     await userEvent.click(screen.getByRole('button', { name: 'Submit' }));
     expect(await screen.findByText('the API server does not answer')).toBeDefined();
     fireEvent.change(await yaml(), { target: { value: 'a: [1' } });
-    expect(await screen.findByText(/^This is not YAML/, { selector: '*' })).toBeDefined();
+    expect(await screen.findByText(/^The YAML has a syntax error/, { selector: '*' })).toBeDefined();
     expect(screen.getByRole<HTMLButtonElement>('button', { name: 'Submit' }).disabled).toBe(true);
     document.body.innerHTML = '';
     show('/submit', answers);

@@ -46,7 +46,15 @@ function useKept(key: string, first: string): [string, (text: string) => void] {
   ];
 }
 
-function Field({ field, value, errors, onChange }: { field: FormField; value: string; errors: string[]; onChange: (value: string) => void }) {
+interface FieldProps {
+  field: FormField;
+  value: string;
+  errors: string[];
+  isDisabled: boolean;
+  onChange: (value: string) => void;
+}
+
+function Field({ field, value, errors, isDisabled, onChange }: FieldProps) {
   const id = field.path.join('.');
   const [typed, setTyped] = useState(value);
   // what the editor changes shows here, too
@@ -56,6 +64,7 @@ function Field({ field, value, errors, onChange }: { field: FormField; value: st
       <TextInput
         id={id}
         value={typed}
+        isDisabled={isDisabled}
         validated={errors.length > 0 ? 'error' : 'default'}
         aria-describedby={`${id}-help`}
         list={field.offers.length > 0 ? `${id}-offers` : undefined}
@@ -130,9 +139,9 @@ function Filled({ form, draftKey }: { form: SubmitForm; draftKey: string }) {
     <>
       <Trouble problem={problem} />
       <div aria-live="polite">
-        {!isYaml && <Alert variant="danger" isInline title={`This is not YAML: ${syntaxMarks(document)[0]?.message ?? ''}`} />}
+        {!isYaml && <Alert variant="danger" isInline title={`The YAML has a syntax error: ${syntaxMarks(document)[0]?.message ?? ''}. The form works again when you correct it.`} />}
         {isYaml && latest !== null && !latest.ok && (faults.length === 0 || elsewhere.length > 0) && (
-          <Alert variant="danger" isInline title={elsewhere.length === 0 ? latest.message : 'The server refuses it'}>
+          <Alert variant="danger" isInline title={elsewhere.length === 0 ? latest.message : 'The server rejects this job. Correct these fields:'}>
             {elsewhere.map((fault) => (
               <p key={fault.field + fault.message}>
                 {fault.field === '' ? '' : `${fault.field}: `}
@@ -156,7 +165,8 @@ function Filled({ form, draftKey }: { form: SubmitForm; draftKey: string }) {
               field={field}
               value={isYaml ? valueOf(document, field) : ''}
               errors={isYaml ? faults.filter((fault) => fieldOf(fault, form.fields) === field).map((fault) => fault.message) : []}
-              onChange={(value) => isYaml && setText(withValue(text, field, value))}
+              isDisabled={!isYaml}
+              onChange={(value) => setText(withValue(text, field, value))}
             />
           ))}
           <ActionGroup>
@@ -176,7 +186,7 @@ function Filled({ form, draftKey }: { form: SubmitForm; draftKey: string }) {
             <Editor text={text} label="The job as YAML" marks={marks} onChange={setText} />
           </Suspense>
           <Content component="p">The same in a terminal, with this text in job.yaml:</Content>
-          <Command command="kubectl create -f job.yaml" label="The same in a terminal" />
+          <Command command={form.command} label="The same in a terminal" />
         </section>
       </div>
     </>

@@ -121,6 +121,8 @@ export interface FormField {
 export interface SubmitForm {
   kind: Kind;
   draft: string;
+  /** What creates it in a terminal, from a file. */
+  command: string;
   fields: FormField[];
 }
 
@@ -230,6 +232,15 @@ export interface LogTail {
   hasMore: boolean;
   troubles: string[];
   attempts: number;
+}
+
+/** What a search in all lines has found. */
+export interface FoundInLog {
+  /** Each line that was found, by its number and its place among the lines around it. */
+  passages: { number: number; at: number; lines: LogLine[] }[];
+  searched: number;
+  hasMore: boolean;
+  troubles: string[];
 }
 
 export type Verb = 'suspend' | 'resume' | 'delete';

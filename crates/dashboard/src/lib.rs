@@ -12,6 +12,7 @@
 //! | `jobs` | the table, live |
 //! | `reasons` | why the jobs of a page wait, in a sentence each |
 //! | `job`, `logs`, `series` | a job's page, its log, the curves of what it reported |
+//! | `whole_log` | a search in all lines of a log, and its download |
 //! | `sheets`, `sheet`, `scope` | all other pages, as values that `web/` draws; the objects that they read |
 //! | `submit` | a form and its YAML, checked by the server's dry run |
 //! | `actions` | suspend, resume, delete |
@@ -41,6 +42,7 @@ mod sheet;
 mod sheets;
 mod sign_in;
 mod submit;
+mod whole_log;
 
 pub use guard::HostNames;
 pub use index::Index;

@@ -36,7 +36,7 @@ const TOGETHER: usize = 256;
 /// A line, as a page shows it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown {
+pub(crate) struct Shown {
     time: String,
     rank: Option<i64>,
     step: String,
@@ -47,7 +47,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(line: &Line) -> Self {
+    pub fn of(line: &Line) -> Self {
         let (rank, text) = line.source.rank_of(&line.text);
         let mut characters = text.char_indices();
         let (text, cut) = match characters.nth(LINE_MAX) {
@@ -79,14 +79,14 @@ pub(crate) struct Answer {
 }
 
 /// Which lines are asked for.
-struct Asked {
-    show: Show,
+pub(crate) struct Asked {
+    pub show: Show,
     which: Which,
     most: usize,
 }
 
 impl Asked {
-    fn parse(parameters: &[(String, String)]) -> Result<Self, Problem> {
+    pub fn parse(parameters: &[(String, String)]) -> Result<Self, Problem> {
         let mut asked = Self { show: Show { all: true, ..Show::default() }, which: Which::All, most: LINES };
         for (name, value) in parameters {
             let bad = |wanted: &str| Problem::bad_request(format!("{name} {value:?} is not {wanted}"));
@@ -111,7 +111,7 @@ impl Asked {
 }
 
 /// The job as its history calls it; `None` for kinds that have no log of their own.
-fn job_of(named: &Named) -> Option<Job<'_>> {
+pub(crate) fn job_of(named: &Named) -> Option<Job<'_>> {
     match named.kind {
         Kind::TrainJob => Some(Job::Train(&named.name)),
         Kind::MpiJob => Some(Job::Mpi(&named.name)),
@@ -131,6 +131,20 @@ async fn runs(named: &Named, job: Job<'_>) -> Result<Runs, Problem> {
     })
 }
 
+/// The runs that are asked for.
+fn choose<'a>(named: &Named, runs: &'a Runs, asked: &Asked) -> Result<Vec<&'a Run>, Problem> {
+    let no_such = |part: view::NoSuch| Problem::not_found(part.to_string());
+    asked.show.check(&named.name, &runs.sources()).map_err(no_such)?;
+    let wanted = |source: &view::lines::Source| asked.show.wants_pod(source);
+    runs.choose(&named.name, asked.which, wanted).map_err(no_such)
+}
+
+/// The same, read from the server.
+pub(crate) async fn chosen(named: &Named, job: Job<'_>, asked: &Asked) -> Result<Vec<Run>, Problem> {
+    let runs = runs(named, job).await?;
+    Ok(choose(named, &runs, asked)?.into_iter().cloned().collect())
+}
+
 /// The last lines.
 pub async fn tail(
     SignedIn(session): SignedIn,
@@ -144,10 +158,7 @@ pub async fn tail(
         return Ok(Json(Answer { lines: Vec::new(), has_more: false, troubles: Vec::new(), attempts: 0 }));
     };
     let runs = runs(&named, job).await?;
-    let no_such = |part: view::NoSuch| Problem::not_found(part.to_string());
-    asked.show.check(&named.name, &runs.sources()).map_err(no_such)?;
-    let wanted = |source: &view::lines::Source| asked.show.wants_pod(source);
-    let chosen: Vec<&Run> = runs.choose(&named.name, asked.which, wanted).map_err(no_such)?;
+    let chosen = choose(&named, &runs, &asked)?;
     let tail = run_log::tail(&named.cluster, job, &chosen, &asked.show, asked.most).await;
     Ok(Json(Answer {
         lines: tail.lines.iter().map(Shown::of).collect(),

@@ -1,5 +1,5 @@
 //! Objects of a page, read with the user's own token: of the whole cluster where the user may list them there, else of the namespaces of the
-//! view.
+//! view, or of the user's own.
 
 use crate::problem::Problem;
 use crate::rights::NAMESPACES_MAX;
@@ -63,7 +63,9 @@ impl Seen {
         if portion.has_more {
             let plural = kind.resource().plural;
             self.hidden
-                .push(format!("there are more than {OBJECTS_MAX} {plural}: choose a namespace to see all of it"));
+                .push(format!(
+                "only the first {OBJECTS_MAX} {plural} were read; add ?namespace=NAME to the address to read one namespace"
+            ));
         }
     }
 

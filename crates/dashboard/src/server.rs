@@ -5,7 +5,7 @@ use crate::index::Index;
 use crate::kept::KeptFile;
 use crate::problem::{Problem, Reason};
 use crate::sessions::{Accepted, BearerToken, Session, Sessions};
-use crate::{actions, assets, job, jobs, logs, series, sheets, sign_in, submit};
+use crate::{actions, assets, job, jobs, logs, series, sheets, sign_in, submit, whole_log};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
 use axum::middleware::from_fn_with_state;
@@ -64,6 +64,7 @@ pub(crate) struct App {
     pub settings: Settings,
     pub sessions: Sessions,
     pub index: Index,
+    pub downloads: whole_log::Downloads,
 }
 
 /// A dashboard.
@@ -81,7 +82,7 @@ impl Dashboard {
                 Sessions::restored(KeptFile::new(own.file.clone(), &own.token), &own_user, Instant::now())
             }
         };
-        Ok(Self(Arc::new(App { settings, sessions, index })))
+        Ok(Self(Arc::new(App { settings, sessions, index, downloads: whole_log::Downloads::default() })))
     }
 
     fn router(&self) -> Router {
@@ -96,6 +97,9 @@ impl Dashboard {
             .route("/api/jobs/{kind}/{namespace}/{name}/logs/live", get(logs::live))
             .route("/api/sheets/{topic}", get(sheets::list))
             .route("/api/sheets/{topic}/{namespace}/{name}", get(sheets::one))
+            .route("/api/jobs/{kind}/{namespace}/{name}/logs/search", get(whole_log::search))
+            .route("/api/jobs/{kind}/{namespace}/{name}/logs/download", post(whole_log::prepare))
+            .route("/api/downloads/{code}", get(whole_log::download))
             .route("/api/jobs/{kind}/{namespace}/{name}/series", get(series::series))
             .route("/api/submit", get(submit::form).post(submit::submit))
             .route("/api/actions", post(actions::act))

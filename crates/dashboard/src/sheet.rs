@@ -67,7 +67,7 @@ impl Cell {
         Self::Number { value: value as f64, text: value.to_string() }
     }
 
-    /// The moment of an RFC 3339 time; one that cannot be read is none.
+    /// The moment of an RFC 3339 time; none if it does not parse.
     pub fn time(time: &str) -> Self {
         Self::Age { at: time.parse().ok().map(jiff::Timestamp::as_second) }
     }
@@ -195,7 +195,7 @@ pub(crate) fn table(title: &str, headings: &[&'static str], rows: Vec<Vec<Cell>>
     }
 }
 
-/// The table that a page is about, without rows: `command` would add one.
+/// The main table of a page. Without rows the page shows `empty`, and `command`, which creates the first object.
 pub(crate) fn main_table(headings: &[&'static str], rows: Vec<Vec<Cell>>, empty: &str, command: &str) -> Part {
     Part::Table {
         title: String::new(),

@@ -1,4 +1,4 @@
-//! Pages beside those of jobs: clusters, the queue, nodes, runtimes, downloads, services, pools, budgets. Each is a table of many objects, and
+//! Pages other than those of jobs: clusters, the queue, nodes, runtimes, downloads, services, pools, budgets. Each is a table of many objects, and
 //! most have a page for each object.
 
 mod budgets;
@@ -26,7 +26,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use view::members::{self, TimelineEntry};
 
-/// What stands in an address for the namespace of an object that is in none.
+/// Stands for the namespace of a cluster-scoped object in an address.
 const NO_NAMESPACE: &str = "-";
 
 /// What pages are about.
@@ -57,7 +57,7 @@ impl Topic {
     }
 }
 
-/// Somebody who opens a page.
+/// A request for a page: user, view and time.
 struct Reader<'a> {
     app: &'a App,
     session: &'a Session,
@@ -179,7 +179,7 @@ fn moments(entries: &[TimelineEntry]) -> Part {
         ]
     };
     let rows = entries.iter().rev().map(row).collect();
-    table("Timeline", &["Age", "What", "Message"], rows, "Nothing has happened yet.")
+    table("Timeline", &["When", "What", "Message"], rows, "Nothing has happened yet.")
 }
 
 /// An object as YAML.

@@ -33,6 +33,8 @@ pub(crate) struct Form {
     kind: Kind,
     /// The text that the editor begins with.
     draft: String,
+    /// What creates it in a terminal, from a file.
+    command: String,
     fields: Vec<Field>,
 }
 
@@ -68,7 +70,8 @@ pub async fn form(SignedIn(session): SignedIn, Parameters(parameters): Parameter
         None => draft::example(kind, &session.cluster.namespace),
     };
     let fields = form::fields(&session.cluster, kind).await;
-    Ok(Json(Form { kind, draft, fields }))
+    let command = format!("kubectl{} create -f job.yaml", session.cluster.kubectl_flags);
+    Ok(Json(Form { kind, draft, command, fields }))
 }
 
 #[derive(Debug, Deserialize)]
@@ -109,7 +112,10 @@ pub async fn submit(
             .map(|kind| client::Kind::from(kind).resource())
             .map(|resource| format!("{} of {}", resource.kind, resource.api_version))
             .to_vec();
-        let message = format!("this page submits {}; this is {word:?} of {version:?}", kinds.join(", "));
+        let message = format!(
+            "kind {word:?} of apiVersion {version:?} cannot be submitted here; use one of: {}",
+            kinds.join(", ")
+        );
         let field =
             if kinds.iter().any(|kind| kind.starts_with(&format!("{word} of"))) { "apiVersion" } else { "kind" };
         let faults = vec![Fault::at(field, &message)];

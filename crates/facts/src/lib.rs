@@ -13,6 +13,7 @@ pub mod follow;
 mod gone;
 pub mod history;
 pub mod machine;
+pub mod merged;
 pub mod queue;
 pub mod reader;
 pub mod reports;

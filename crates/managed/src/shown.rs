@@ -1,4 +1,4 @@
-//! How clusters, attempts of managed jobs, services and pools are told: in tables of the command line, and on pages.
+//! Texts for clusters, attempts of managed jobs, services and pools, shared by the command line and the dashboard.
 
 use crate::budget::hours;
 use crate::fleet::FleetKind;

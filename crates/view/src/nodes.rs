@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeUse {
     pub name: String,
-    /// `Ready`, `NotReady`, `Unknown`: it does not answer.
+    /// `Ready`, `NotReady`; `Unknown` if the node does not report.
     pub state: &'static str,
     /// Since when, RFC 3339.
     pub since: String,
@@ -80,7 +80,7 @@ fn node_use(node: &Value, holders: &mut BTreeMap<&str, BTreeMap<(String, String)
     };
     let mut why = said.to_owned();
     if node["spec"]["unschedulable"] == true {
-        let cordoned = "it gets no new pods, because somebody has cordoned it";
+        let cordoned = "it is cordoned and gets no new pods";
         why = if why.is_empty() { cordoned.to_owned() } else { format!("{why}; {cordoned}") };
     }
     NodeUse {
@@ -129,7 +129,7 @@ mod tests {
         let told = in_use(&nodes, &pods);
         let [a, b] = told.as_slice() else { panic!("{told:?}") };
         assert_eq!((a.name.as_str(), a.state, a.holders.len()), ("a", "Unknown", 0));
-        assert_eq!(a.why, "it has not registered yet; it gets no new pods, because somebody has cordoned it");
+        assert_eq!(a.why, "it has not registered yet; it is cordoned and gets no new pods");
         assert_eq!((b.state, b.since.as_str(), b.why.as_str()), ("Ready", "2026-01-01T00:00:00Z", ""));
         let names: Vec<(&str, bool, usize)> =
             b.holders.iter().map(|holder| (holder.name.as_str(), holder.is_job, holder.pods)).collect();

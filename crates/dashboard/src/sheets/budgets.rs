@@ -19,10 +19,10 @@ fn used(budget: &Budget, unit: &Unit) -> Cell {
     let spent = (unit.amount)(&budget.status.spent);
     let reserved = (unit.amount)(&budget.status.reserved);
     let taken = (unit.amount)(&plus(budget.status.spent, budget.status.reserved));
-    let reserved = if reserved > 0.0 { format!(", {reserved:.2} reserved") } else { String::new() };
+    let reserved = if reserved > 0.0 { format!(" + {reserved:.2} reserved") } else { String::new() };
     // a limit of 0 is always reached
     let part = if limit > 0.0 { taken } else { 1.0 };
-    Cell::part(part, limit.max(f64::MIN_POSITIVE), format!("{spent:.2} of {limit:.2}{reserved}"))
+    Cell::part(part, limit.max(f64::MIN_POSITIVE), format!("{spent:.2} spent{reserved} of {limit:.2}"))
 }
 
 fn state(budget: &Budget) -> Cell {
@@ -73,16 +73,21 @@ pub(super) async fn list(reader: &Reader<'_>) -> Result<Sheet, Problem> {
         "Name",
         "Namespace",
         "State",
-        "For",
+        "Applies to",
         "Period",
         "Dollars",
         "GPU-hours",
         "Machine-hours",
-        "What it does",
-        "Counted",
+        "Effect on jobs",
+        "Counted up to",
     ];
-    let empty = "There are no budgets. A Budget object makes one:";
-    sheet.parts.push(main_table(&headings, all.iter().map(row).collect(), empty, "kubectl explain budgets.spec"));
+    let empty = "There are no budgets. To create one, apply a Budget object. Its fields:";
+    sheet.parts.push(main_table(
+        &headings,
+        all.iter().map(row).collect(),
+        empty,
+        &format!("kubectl{} explain budgets.spec", reader.cluster().kubectl_flags),
+    ));
     Ok(sheet)
 }
 
@@ -92,27 +97,32 @@ pub(super) async fn one(reader: &Reader<'_>, namespace: &str, name: &str) -> Res
     let budget = parse(&found);
     let (spec, status) = (&budget.spec, &budget.status);
     let mut overview = vec![
-        ("What it does", Cell::text(&status.message)),
-        ("For", Cell::text(covers(&budget))),
+        ("Effect on jobs", Cell::text(&status.message)),
+        ("Applies to", Cell::text(covers(&budget))),
         ("Period", Cell::text(period(&budget))),
     ];
     let titles = ["Dollars", "GPU-hours", "Machine-hours"];
     overview.extend(titles.into_iter().zip(UNITS.iter().map(|unit| used(&budget, unit))));
     let minutes = spec.reserve_minutes.unwrap_or(RESERVE_MINUTES);
     overview.extend([
-        ("Reserves for an attempt", Cell::text(format!("{minutes} minutes"))),
+        ("Reserve per attempt", Cell::text(format!("{minutes} minutes"))),
         ("Exceeded", Cell::time(&status.exceeded_at)),
         ("Period began", Cell::time(&status.period_start)),
-        ("Counted", Cell::time(&status.accrued_at)),
+        ("Counted up to", Cell::time(&status.accrued_at)),
     ]);
     let rows = status.jobs.iter().rev().map(|job| {
         let did = match job.action {
-            BudgetAction::Waits => Cell::state("its next attempt waits", "pending"),
-            BudgetAction::Stopped => Cell::state("it was stopped", "failed"),
+            BudgetAction::Waits => Cell::state("delays the next attempt", "pending"),
+            BudgetAction::Stopped => Cell::state("stopped the job", "failed"),
         };
         vec![Cell::link(address(&["jobs", "managedjob", namespace, &job.name]), &job.name), did, Cell::time(&job.at)]
     });
-    let jobs = table("Jobs", &["Job", "What the budget did", "Since"], rows.collect(), "It has held no job back.");
+    let jobs = table(
+        "Jobs",
+        &["Job", "What the budget did", "Since"],
+        rows.collect(),
+        "It delays no job and has stopped none.",
+    );
     let kubectl = format!("kubectl{} -n {namespace}", within.kubectl_flags);
     Ok(Sheet {
         title: name.to_owned(),
@@ -150,8 +160,8 @@ mod tests {
             "status": {"spent": {"dollars": 2.5}, "reserved": {"dollars": 2.5}},
         }));
         let [dollars, gpus, machines] = UNITS.map(|unit| used(&budget, &unit));
-        assert_eq!(dollars, Cell::Bar { percent: 50, text: "2.50 of 10.00, 2.50 reserved".to_owned() });
-        assert_eq!(gpus, Cell::Bar { percent: 100, text: "0.00 of 0.00".to_owned() });
+        assert_eq!(dollars, Cell::Bar { percent: 50, text: "2.50 spent + 2.50 reserved of 10.00".to_owned() });
+        assert_eq!(gpus, Cell::Bar { percent: 100, text: "0.00 spent of 0.00".to_owned() });
         assert_eq!(machines, Cell::number(-1.0, ""));
         assert_eq!(covers(&budget), "jobs of ann with team=a");
     }

@@ -130,10 +130,10 @@ fn places(cluster: &Cluster) -> Part {
         let place: Vec<&str> = place.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
         let price = candidate.hourly_price * f64::from(cluster.spec.nodes);
         let became = match (number.cmp(&at), is_up) {
-            (std::cmp::Ordering::Less, _) => Cell::state("tried in vain", "failed"),
-            (std::cmp::Ordering::Equal, true) => Cell::state("taken", "running"),
-            (std::cmp::Ordering::Equal, false) => Cell::state("tried now", "pending"),
-            (std::cmp::Ordering::Greater, _) => Cell::text("not tried"),
+            (std::cmp::Ordering::Less, _) => Cell::state("failed", "failed"),
+            (std::cmp::Ordering::Equal, true) => Cell::state("in use", "running"),
+            (std::cmp::Ordering::Equal, false) => Cell::state("trying", "pending"),
+            (std::cmp::Ordering::Greater, _) => Cell::text("not tried in this round"),
         };
         vec![
             Cell::count(number.saturating_add(1)),
@@ -144,8 +144,8 @@ fn places(cluster: &Cluster) -> Part {
         ]
     };
     let rows = cluster.spec.candidates.iter().take(CANDIDATES_MAX).enumerate().map(row).collect();
-    let headings = ["Order", "Place", "Resources", "Price per hour", "What became of it"];
-    table("Why this place", &headings, rows, "No place can have it.")
+    let headings = ["Order", "Place", "Resources", "Price per hour", "Result"];
+    table("Why this place", &headings, rows, "No place offers these resources.")
 }
 
 fn jobs_table(namespace: &str, jobs: &[Job], now: jiff::Timestamp) -> Part {
@@ -204,7 +204,7 @@ pub(super) async fn one(reader: &Reader<'_>, namespace: &str, name: &str) -> Res
         places(&cluster),
     ];
     if !status.rejected.is_empty() {
-        parts.push(Part::Lines { title: "Tried in vain".to_owned(), lines: status.rejected.clone() });
+        parts.push(Part::Lines { title: "Why places failed".to_owned(), lines: status.rejected.clone() });
     }
     if !status.hooks.failures.is_empty() {
         parts.push(Part::Lines { title: "Hooks that failed".to_owned(), lines: status.hooks.failures.clone() });
@@ -218,7 +218,7 @@ pub(super) async fn one(reader: &Reader<'_>, namespace: &str, name: &str) -> Res
             command("Log of its latest job", "logs"),
             Command { title: "Shell on its first machine", command: format!("ssh {shown}") },
             command("Stop its machines and keep their disks", "stop"),
-            command("End it", "down"),
+            command("Delete the cluster and its machines", "down"),
         ],
     });
     parts.push(yaml(found.clone()));

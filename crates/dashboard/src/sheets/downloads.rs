@@ -101,8 +101,8 @@ pub(super) async fn list(reader: &Reader<'_>) -> Result<Sheet, Problem> {
     let logs = names.into_iter().map(|(namespace, name)| end_of_log(reader.cluster().client.clone(), namespace, name));
     let logs: Vec<String> = futures::stream::iter(logs).buffered(AT_ONCE).collect().await;
     let rows = pods.iter().enumerate().map(|(at, pod)| row(reader, pod, logs.get(at).map_or("", String::as_str)));
-    let headings = ["Job", "Namespace", "What", "From", "State", "Progress", "Rate", "Time left", "Started"];
-    let empty = "No job downloads anything. Jobs download what their initializers name.";
+    let headings = ["Job", "Namespace", "Data", "Source", "State", "Progress", "Rate", "Time left", "Started"];
+    let empty = "No job downloads a model or a dataset. A job downloads them if its spec has an initializer.";
     sheet.parts.push(main_table(&headings, rows.collect(), empty, ""));
     Ok(sheet)
 }

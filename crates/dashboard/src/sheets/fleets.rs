@@ -104,7 +104,7 @@ pub(super) async fn list(reader: &Reader<'_>, kind: FleetKind) -> Result<Sheet, 
             )
         }
     };
-    headings.extend(["User", "Why", "Ready for"]);
+    headings.extend(["User", "Why", "Became ready"]);
     sheet.parts.push(main_table(&headings, rows, empty, command));
     Ok(sheet)
 }
@@ -150,12 +150,12 @@ fn replicas(namespace: &str, fleet: &Read, kind: FleetKind) -> Part {
     let order =
         [false, true].into_iter().flat_map(|failed| all.iter().filter(move |one| one.state.is_failed() == failed));
     let (title, work) = match kind {
-        FleetKind::Service => ("Replicas", "Requests"),
-        FleetKind::Pool => ("Workers", "Jobs"),
+        FleetKind::Service => ("Replicas", "Requests in progress"),
+        FleetKind::Pool => ("Workers", "Jobs in progress"),
     };
     let headings =
         ["Number", "Version", "State", "Why", "Probe", work, "Cluster", "Place", "Resources", "Address", "Launched"];
-    table(title, &headings, order.map(row).collect(), "There are none.")
+    table(title, &headings, order.map(row).collect(), "There is none.")
 }
 
 pub(super) async fn one(reader: &Reader<'_>, kind: FleetKind, namespace: &str, name: &str) -> Result<Sheet, Problem> {
@@ -163,9 +163,9 @@ pub(super) async fn one(reader: &Reader<'_>, kind: FleetKind, namespace: &str, n
     let found = object(&within, kind_of(kind), name).await?;
     let fleet = Read::of(&found);
     let (spec, status) = (&fleet.spec, &fleet.status);
-    let (noun, verbs) = match kind {
-        FleetKind::Service => ("Service", "sky serve"),
-        FleetKind::Pool => ("Pool", "sky jobs pool"),
+    let (noun, verbs, end, waiting) = match kind {
+        FleetKind::Service => ("Service", "sky serve", "Delete the service and its replicas", "Waiting requests"),
+        FleetKind::Pool => ("Pool", "sky jobs pool", "Delete the pool and its workers", "Waiting jobs"),
     };
     let versions = status.versions.iter().rev().map(|version| {
         vec![
@@ -175,8 +175,12 @@ pub(super) async fn one(reader: &Reader<'_>, kind: FleetKind, namespace: &str, n
             Cell::text(&version.stopped),
         ]
     });
-    let versions =
-        table("Versions", &["Version", "In use", "Update", "Why it was stopped"], versions.collect(), "There is none.");
+    let versions = table(
+        "Versions",
+        &["Version", "In use", "Update", "Why launches stopped"],
+        versions.collect(),
+        "There is none.",
+    );
     let command = |title, verb: &str| Command { title, command: format!("trainyard {verbs} {verb} {}", spec.name) };
     Ok(Sheet {
         title: spec.name.clone(),
@@ -198,9 +202,9 @@ pub(super) async fn one(reader: &Reader<'_>, kind: FleetKind, namespace: &str, n
                             Cell::text("")
                         },
                     ),
-                    ("Waiting", number(status.load.held)),
+                    (waiting, number(status.load.held)),
                     ("Version", Cell::text(spec.version.to_string())),
-                    ("Ready since", Cell::time(&status.ready_since)),
+                    ("Became ready", Cell::time(&status.ready_since)),
                     ("User", Cell::text(&spec.user)),
                     ("Command", Cell::text(&spec.command)),
                 ],
@@ -210,7 +214,14 @@ pub(super) async fn one(reader: &Reader<'_>, kind: FleetKind, namespace: &str, n
             timeline(&within, &found).await,
             Part::Commands {
                 title: "Commands".to_owned(),
-                commands: vec![command("Show", "status"), command("Log", "logs"), command("End it", "down")],
+                commands: vec![
+                    command("Show", "status"),
+                    Command {
+                        title: "Log of what makes and ends its members",
+                        command: format!("trainyard {verbs} logs {} --controller", spec.name),
+                    },
+                    command(end, "down"),
+                ],
             },
             yaml(found.clone()),
         ],

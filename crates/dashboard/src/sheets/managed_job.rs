@@ -60,17 +60,17 @@ pub(crate) fn parts(cluster: &Cluster, object: &Value, now: Timestamp) -> Vec<Pa
     });
     let headings = ["Task", "State", "Why", "Recoveries", "Started", "Ended"];
     let waits = match job.spec.pool.as_str() {
-        "" => "It waits for its turn to be launched.".to_owned(),
+        "" => "No task has started: the job waits to be launched.".to_owned(),
         pool => format!("It is pending: {}.", managed::job::waits_for_worker(pool)),
     };
     let mut parts = vec![table("Tasks", &headings, task_rows.collect(), &waits)];
     let attempts = tasks.flat_map(|task| task.1.attempts.iter().rev().map(move |attempt| (task, attempt)));
     let rows = attempts.map(|(task, attempt)| attempt_row(namespace, task, attempt, now)).collect();
-    let headings = ["Task", "Attempt", "Place", "Cluster", "Began", "Ran for", "Cost", "Ended by", "Evidence"];
-    parts.push(table("Attempts", &headings, rows, "There was no attempt yet."));
+    let headings = ["Task", "Attempt", "Place", "Cluster", "Began", "Ran for", "Cost", "Why it ended", "Evidence"];
+    parts.push(table("Attempts", &headings, rows, "No attempt yet."));
     let callbacks = job.status.callbacks.iter().filter(|one| one.failed > 0);
     let lines: Vec<String> =
-        callbacks.map(|one| format!("{} failed; the latest: {}", one.failed, one.last_failure)).collect();
+        callbacks.map(|one| format!("Failed calls: {}. Latest error: {}", one.failed, one.last_failure)).collect();
     if !lines.is_empty() {
         parts.push(Part::Lines { title: "Callbacks that failed".to_owned(), lines });
     }

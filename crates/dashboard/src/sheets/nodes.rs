@@ -64,7 +64,7 @@ pub(super) async fn list(reader: &Reader<'_>) -> Result<Sheet, Problem> {
         // without the nodes, only pods of one namespace were read
         Ok((pods, all)) if !all.is_empty() || nodes.is_empty() => pods,
         _ => {
-            sheet.hidden.push("you have no right to list all pods, so what nodes hold is not known".to_owned());
+            sheet.hidden.push("you have no right to list all pods, so requests are not known".to_owned());
             Vec::new()
         }
     };
@@ -82,7 +82,17 @@ pub(super) async fn list(reader: &Reader<'_>) -> Result<Sheet, Problem> {
             Cell::time(&node.since),
         ]
     };
-    let headings = ["Name", "State", "CPUs", "Memory", "GPUs", "Who has GPUs", "Jobs", "Why", "In this state"];
+    let headings = [
+        "Name",
+        "State",
+        "CPUs requested",
+        "Memory requested",
+        "GPUs requested",
+        "GPUs requested by",
+        "Jobs and pods",
+        "Why",
+        "State changed",
+    ];
     sheet.parts.push(main_table(&headings, all.iter().map(row).collect(), "There are no nodes.", ""));
     Ok(sheet)
 }
@@ -125,7 +135,7 @@ pub(super) async fn one(reader: &Reader<'_>, name: &str) -> Result<Sheet, Proble
     };
     let rows = used.holders.iter().map(row).collect();
     let holders =
-        table("Who holds it", &["Job", "Namespace", "Pods", "CPUs", "Memory", "GPUs"], rows, "No pod is on it.");
+        table("Requested by", &["Job", "Namespace", "Pods", "CPUs", "Memory", "GPUs"], rows, "No pod is on it.");
     let extended = used.capacity.iter().filter(|(name, _)| name.contains('/'));
     let extended: Vec<String> = extended.map(|(name, amount)| format!("{name}: {amount}")).collect();
     Ok(Sheet {
@@ -138,10 +148,10 @@ pub(super) async fn one(reader: &Reader<'_>, name: &str) -> Result<Sheet, Proble
                 "Overview",
                 vec![
                     ("Why", Cell::text(&used.why)),
-                    ("In this state", Cell::time(&used.since)),
-                    ("CPUs", cpus(of(&used.held, "cpu"), of(&used.capacity, "cpu"))),
-                    ("Memory", memory(of(&used.held, "memory"), of(&used.capacity, "memory"))),
-                    ("GPUs", count(gpus(&used.held), gpus(&used.capacity))),
+                    ("State changed", Cell::time(&used.since)),
+                    ("CPUs requested", cpus(of(&used.held, "cpu"), of(&used.capacity, "cpu"))),
+                    ("Memory requested", memory(of(&used.held, "memory"), of(&used.capacity, "memory"))),
+                    ("GPUs requested", count(gpus(&used.held), gpus(&used.capacity))),
                     ("Devices", Cell::text(extended.join(", "))),
                     ("Addresses", Cell::text(addresses.join(", "))),
                     ("Taints", Cell::text(taints.join(", "))),
@@ -156,14 +166,14 @@ pub(super) async fn one(reader: &Reader<'_>, name: &str) -> Result<Sheet, Proble
                 title: "Commands".to_owned(),
                 commands: vec![
                     Command {
-                        title: "Give it no new pods",
+                        title: "Cordon: schedule no new pods here",
                         command: format!("kubectl{} cordon {name}", cluster.kubectl_flags),
                     },
                     Command {
-                        title: "Give it pods again",
+                        title: "Uncordon: schedule pods here again",
                         command: format!("kubectl{} uncordon {name}", cluster.kubectl_flags),
                     },
-                    Command { title: "Use of all jobs", command: format!("trainyard top{}", cluster.flags) },
+                    Command { title: "Resource use of all jobs", command: format!("trainyard top{}", cluster.flags) },
                 ],
             },
             yaml(node.clone()),

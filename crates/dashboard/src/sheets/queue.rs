@@ -86,7 +86,7 @@ pub(super) async fn list(reader: &Reader<'_>) -> Result<Sheet, Problem> {
     };
     let queues = facts::queue::read_each(cluster, &namespaces).await?;
     let waiting = queues.iter().flat_map(|(_, queue)| queue.waiting.iter().map(|one| row(reader, queue, one)));
-    let headings = ["Place", "Job", "Namespace", "Needs", "Behind", "Held by", "Why", "What would let it run"];
+    let headings = ["Place", "Job", "Namespace", "Needs", "Behind", "Waits for", "Why", "What would let it run"];
     sheet.parts.push(main_table(&headings, waiting.collect(), "No job waits.", ""));
     let managed = rows.iter().filter(|row| row.kind == Kind::ManagedJob).map(|row| {
         vec![

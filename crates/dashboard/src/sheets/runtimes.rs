@@ -53,7 +53,7 @@ pub(super) async fn list(reader: &Reader<'_>) -> Result<Sheet, Problem> {
             Cell::text(if is_deprecated(runtime) { "deprecated" } else { "" }),
         ]
     };
-    let headings = ["Name", "Framework", "Nodes", "For", "Images", "Note"];
+    let headings = ["Name", "Framework", "Nodes", "Available in", "Images", "Note"];
     sheet.parts.push(main_table(&headings, all.iter().map(row).collect(), "There are no runtimes.", ""));
     Ok(sheet)
 }

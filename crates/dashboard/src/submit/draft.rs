@@ -14,7 +14,7 @@ spec:
     name: torch-distributed
   trainer:
     numNodes: 1
-    # what runs on each node; torchrun starts the processes
+    # what runs on each node. The form sends no files: train.py must be in the image or on a volume
     command: [torchrun, train.py]
 ";
 
@@ -33,7 +33,7 @@ spec:
         spec:
           containers:
             - name: launcher
-              image: mpi-image
+              image: mpi-image # your image
               command: [mpirun, python3, train.py]
     Worker:
       replicas: 2
@@ -41,7 +41,7 @@ spec:
         spec:
           containers:
             - name: worker
-              image: mpi-image
+              image: mpi-image # your image
 ";
 
 const OPTIMIZATIONJOB: &str = "\
@@ -79,7 +79,7 @@ pub(super) fn example(kind: Kind, namespace: &str) -> String {
     text.replace("NAMESPACE", namespace)
 }
 
-/// A job as somebody could have written it: what the server added is left out, and the name asks for another one.
+/// The job without the fields that the server set, named `NAME-copy`.
 pub(super) fn copy(mut job: Value) -> String {
     let mut kept = serde_json::Map::new();
     if let Some(meta) = job["metadata"].as_object_mut() {

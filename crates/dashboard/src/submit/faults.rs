@@ -95,11 +95,7 @@ fn strict(message: &str) -> Vec<Fault> {
     for part in rest.split(", ") {
         let Some((what, quoted)) = part.split_once('"') else { continue };
         let field = quoted.trim_end_matches('"');
-        let what = what.trim_end();
-        faults.push(Fault::at(field, &format!("{what}: the server does not know {field}")));
-        if let Some(fault) = faults.last_mut().filter(|_| what != "unknown field") {
-            fault.message = format!("{what} {field}");
-        }
+        faults.push(Fault::at(field, &format!("{} {field}", what.trim())));
     }
     faults
 }
@@ -171,10 +167,7 @@ mod tests {
             \"spec.trainer.nodes\", unknown field \"spec.x\"";
         assert_eq!(
             told(json!({"message": unknown, "code": 400})),
-            [
-                pair("spec.trainer.nodes", "unknown field: the server does not know spec.trainer.nodes"),
-                pair("spec.x", "unknown field: the server does not know spec.x")
-            ]
+            [pair("spec.trainer.nodes", "unknown field spec.trainer.nodes"), pair("spec.x", "unknown field spec.x")]
         );
         let webhook =
             "admission webhook \"v\" denied the request: spec.runtimeRef: Invalid value: {\"name\":\"x\"}: not found";

@@ -71,13 +71,13 @@ fn rows(kind: Kind) -> Vec<Row> {
             ("CPUs per node", "spec.trainer.resourcesPerNode.requests.cpu", Input::Text),
             ("Memory per node", "spec.trainer.resourcesPerNode.requests.memory", Input::Text),
             ("Image", "spec.trainer.image", Input::Text),
-            ("Queue", "metadata.labels.kueue~x-k8s~io/queue-name", Input::Text),
+            ("Kueue queue", "metadata.labels.kueue~x-k8s~io/queue-name", Input::Text),
         ],
     });
     rows
 }
 
-/// The fields of a kind's form. What the server does not say of a field is left out.
+/// The fields of a kind's form. Help and choices are empty if the server publishes no schema.
 pub(super) async fn fields(cluster: &Cluster, kind: Kind) -> Vec<Field> {
     let (schema, runtimes) = tokio::join!(schema(cluster, kind), runtimes(cluster));
     let field = |(label, way, input): Row| {
