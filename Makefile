@@ -1,6 +1,6 @@
 # Thin: what each target does is written here, how is in xtask, e2e/ and benches/.
 .DEFAULT_GOAL := help
-.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons web pages chromium sim e2e pytest skypilot suites shipped durations bin soak plateau release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds docs clean $(foreach area,api cli dashboard data mpi node operator sky,e2e/$(area))
+.PHONY: help ahead install uninstall wheel deb example example-mpijob test fast quick check unit sdk sdk-pythons web pages chromium prometheus sim e2e pytest skypilot suites shipped durations bin soak plateau release bench fmt tools mpi sshd shells kubernetes gpu mpijob-live mpijob-starts clouds docs clean $(foreach area,api cli dashboard data monitoring mpi node operator sky,e2e/$(area))
 
 TRAINYARD := target/release/trainyard
 PREFIX ?= $(if $(HOME),$(HOME)/.local)
@@ -9,9 +9,9 @@ MDBOOK := target/tools/bin/mdbook
 comma := ,
 XTASK ?= cargo xtask
 # virtual environments of the tests
-PACKAGES = $(VENV)/sdk $(VENV)/api $(VENV)/cli $(VENV)/dashboard $(VENV)/data $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done
+PACKAGES = $(VENV)/sdk $(VENV)/api $(VENV)/cli $(VENV)/dashboard $(VENV)/data $(VENV)/monitoring $(VENV)/frameworks $(VENV)/mpi/mpich/done $(VENV)/mpi/intel/done $(VENV)/mpi/openmpi5/done
 # folders of end-to-end tests, each of which `make e2e/NAME` runs by itself
-AREAS := api cli dashboard data mpi node operator sky
+AREAS := api cli dashboard data monitoring mpi node operator sky
 # of the simulator: `make sim` runs so many from FROM on, the gate a tenth of them, which the commit chooses
 SEEDS ?= 1000
 FROM ?= 0
@@ -57,7 +57,7 @@ test: tools ## everything that CI runs, lane by lane, with the time of each
 	@echo "lanes of their own: make shipped (the optimized binary and its packages), make suites (long comparisons with upstream), make soak, make plateau (two hours of short jobs)" >&2
 
 # What the last lanes need and cargo does not build. `check` has built xtask, which runs here without cargo: other lanes hold cargo's lock.
-ahead: mpi sshd shells kubernetes chromium $(PACKAGES)
+ahead: mpi sshd shells kubernetes chromium prometheus $(PACKAGES)
 
 # no file of these wants a real cluster or a framework
 QUICK := $(foreach name,cli/errors cli/history api/hostile api/kubectl api/recordings cli/run cli/wrong_input,e2e/$(dir $(name))test_$(notdir $(name)).py)
@@ -102,6 +102,10 @@ web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 chromium:
 	@command -v chromium >/dev/null || $(call debian,chromium)
 
+prometheus: # with promtool; Alertmanager comes with amtool
+	@command -v promtool >/dev/null || $(call debian,prometheus)
+	@command -v amtool >/dev/null || $(call debian,prometheus-alertmanager)
+
 unit: ## unit, property and simulator tests
 	$(LINTED) .ci/unit
 
@@ -142,13 +146,14 @@ deb: release ## a Debian package, dist/trainyard_*.deb
 shipped: release wheel deb $(VENV)/cli ## the binary as users get it, its packages, and the tests of both
 	TRAINYARD_BIN=$(CURDIR)/$(TRAINYARD) $(MAKE) --no-print-directory pytest TESTS="e2e/shipped e2e/cli/test_install.py e2e/cli/test_run.py e2e/node/test_other_machines.py"
 
-e2e: bin mpi sshd shells kubernetes chromium $(PACKAGES) ## the binary through real clients, and the recordings [TESTS=FILES, K=EXPRESSION: some tests]
+e2e: bin mpi sshd shells kubernetes chromium prometheus $(PACKAGES) ## the binary through real clients, and the recordings [TESTS=FILES, K=EXPRESSION: some tests]
 	$(MAKE) --no-print-directory pytest
 
 # `make e2e/api`: the tests of one area, which begin at once. What takes minutes to install (PyTorch, upstream's programs, other MPIs) is
 # not waited for: what lacks is named at the end, with the tests that were left out; `make ahead` installs all of it.
 e2e/dashboard: chromium
-e2e/api e2e/cli e2e/dashboard e2e/data: e2e/%: bin $(VENV)/%
+e2e/monitoring: prometheus
+e2e/api e2e/cli e2e/dashboard e2e/data e2e/monitoring: e2e/%: bin $(VENV)/%
 	$(MAKE) --no-print-directory pytest TESTS="$@"
 e2e/sky: sshd
 e2e/mpi e2e/node e2e/operator e2e/sky: bin $(VENV)/e2e
@@ -281,7 +286,7 @@ $(VENV)/e2e: e2e/requirements.txt | $(VENV)/bin/python
 	@touch $@
 
 # what the tests of one area import
-$(VENV)/api $(VENV)/cli $(VENV)/dashboard $(VENV)/data: $(VENV)/%: e2e/%/requirements.txt $(VENV)/e2e
+$(VENV)/api $(VENV)/cli $(VENV)/dashboard $(VENV)/data $(VENV)/monitoring: $(VENV)/%: e2e/%/requirements.txt $(VENV)/e2e
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

@@ -28,7 +28,7 @@ import shares
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = pathlib.Path(os.environ.get("TRAINYARD_BIN", ROOT / "target/debug/trainyard"))
 E2E = pathlib.Path(__file__).resolve().parent
-AREAS = ("api", "cli", "dashboard", "data", "mpi", "node", "operator", "sky")
+AREAS = ("api", "cli", "dashboard", "data", "monitoring", "mpi", "node", "operator", "sky")
 sys.path += [str(E2E / area) for area in AREAS]
 # kubectl and the real control planes are Go programs: with fewer garbage collections they take less processor time, and more memory,
 # of which there is enough

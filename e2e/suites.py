@@ -14,7 +14,7 @@ import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-AREAS = ("api", "cli", "dashboard", "data", "mpi", "node", "operator", "sky")
+AREAS = ("api", "cli", "dashboard", "data", "monitoring", "mpi", "node", "operator", "sky")
 RESULTS = ROOT / "e2e/suites.json"
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--timeout", "0", "--reruns", "0"]
 # by name: what is run, and how much of it

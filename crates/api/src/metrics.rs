@@ -3,6 +3,8 @@
 //! Names and labels are those of controller-runtime, kube-apiserver and mpi-operator where these measure the same, so dashboards made for
 //! them still work. docs/cluster.md lists the table, and `cargo xtask tidy` compares both.
 
+pub mod text;
+
 /// What a series counts, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
@@ -184,6 +186,64 @@ pub const MPIJOB_INFO: Metric =
 /// Whether this replica works on MPIJobs.
 pub const MPIJOBS_LEADS: Metric = Metric::gauge("mpi_operator_is_leader", &[], "Whether this replica works on MPIJobs");
 
+// jobs of all kinds, in both programs
+
+/// Jobs of each kind: TrainJobs, MPIJobs, OptimizationJobs, JobSets that no other job made, managed jobs.
+pub const JOBS: Metric =
+    Metric::gauge("trainyard_jobs", &["kind", "reason", "state"], "Jobs by kind, state and reason");
+/// Until the first pod has a node; for a job in a queue of Kueue, until the queue admits it.
+pub const JOB_QUEUE_SECONDS: Metric = Metric::long_histogram(
+    "trainyard_job_queue_seconds",
+    &["kind"],
+    "From a job's creation until its first pod had a node, or its queue admitted it",
+);
+pub const JOB_START_SECONDS: Metric =
+    Metric::long_histogram("trainyard_job_start_seconds", &["kind"], "From a job's creation until it first ran");
+pub const JOB_END_SECONDS: Metric = Metric::long_histogram(
+    "trainyard_job_end_seconds",
+    &["kind", "state"],
+    "From a job's creation until it ended, by state",
+);
+pub const RESTARTS: Metric =
+    Metric::counter("trainyard_restarts_total", &["kind"], "Restarts of whole jobs by their own rules, by kind");
+pub const GPUS_REQUESTED: Metric =
+    Metric::gauge("trainyard_gpus_requested", &["kind"], "GPUs that unfinished jobs ask for, suspended jobs left out");
+pub const GPUS_HELD: Metric = Metric::gauge("trainyard_gpus_held", &["kind"], "GPUs of jobs that run");
+/// At most 10,000 series; the series of a job ends an hour after the job.
+pub const JOB_INFO: Metric = Metric::gauge(
+    "trainyard_job_info",
+    &["kind", "name", "namespace", "queue", "reason", "state"],
+    "Unfinished jobs, and jobs that ended within the last hour; always 1",
+);
+pub const JOB_INFO_LEFT_OUT: Metric =
+    Metric::gauge("trainyard_job_info_left_out", &[], "Jobs without trainyard_job_info: there are over 10,000");
+pub const JOB_GPUS: Metric = Metric::gauge(
+    "trainyard_job_gpus",
+    &["kind", "name", "namespace"],
+    "GPUs that a job of trainyard_job_info asks for; none for jobs without GPUs",
+);
+pub const JOB_RESTARTS: Metric = Metric::gauge(
+    "trainyard_job_restarts",
+    &["kind", "name", "namespace"],
+    "Restarts of a job of trainyard_job_info by its own rules",
+);
+pub const JOB_PROGRESS: Metric = Metric::gauge(
+    "trainyard_job_progress_ratio",
+    &["kind", "name", "namespace"],
+    "Progress that a running TrainJob reported, from 0 to 1",
+);
+pub const CLUSTERS: Metric = Metric::gauge("trainyard_clusters", &["phase"], "Clusters of SkyPilot's tasks, by phase");
+pub const WATCH_BEHIND: Metric = Metric::gauge(
+    "trainyard_watch_behind_seconds",
+    &["kind"],
+    "Seconds since the watch of a kind failed; 0 while it works",
+);
+pub const CERTIFICATE_END: Metric = Metric::gauge(
+    "trainyard_certificate_expiration_timestamp_seconds",
+    &["certificate"],
+    "When a certificate that this program shows expires, in seconds since 1970",
+);
+
 // of each process
 
 pub const PROCESS_MEMORY: Metric = Metric::gauge("process_resident_memory_bytes", &[], "Memory in use");
@@ -250,6 +310,21 @@ pub const OPERATOR: &[&Metric] = &[
     &MPIJOBS_FAILED,
     &MPIJOB_INFO,
     &MPIJOBS_LEADS,
+    &JOBS,
+    &JOB_QUEUE_SECONDS,
+    &JOB_START_SECONDS,
+    &JOB_END_SECONDS,
+    &RESTARTS,
+    &GPUS_REQUESTED,
+    &GPUS_HELD,
+    &JOB_INFO,
+    &JOB_INFO_LEFT_OUT,
+    &JOB_GPUS,
+    &JOB_RESTARTS,
+    &JOB_PROGRESS,
+    &CLUSTERS,
+    &WATCH_BEHIND,
+    &CERTIFICATE_END,
     &PROCESS_MEMORY,
     &PROCESS_CPU,
 ];
@@ -284,7 +359,7 @@ mod tests {
         for metric in OPERATOR.iter().chain(SERVER) {
             let name = metric.name;
             assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"), "{name}");
-            assert_eq!(metric.kind.as_str() == "histogram", name.ends_with("_seconds"), "{name}");
+            assert!(metric.kind.as_str() != "histogram" || name.ends_with("_seconds"), "{name}");
         }
         assert_eq!((REQUESTS.stem(), REQUESTS.unit()), ("apiserver_request", ""));
         assert_eq!((REQUEST_SECONDS.stem(), REQUEST_SECONDS.unit()), ("apiserver_request_duration", "seconds"));

@@ -28,6 +28,7 @@ mod watch_socket;
 pub use answer::Body;
 pub(crate) use handle::verb_of;
 pub use health::Check;
+pub use metrics::MoreNumbers;
 pub use serve::{ServeError, tls_config};
 
 use crate::auth::Authenticator;
@@ -81,6 +82,8 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// What `/readyz` and `/livez` look at beside the server itself.
     pub checks: Vec<Arc<dyn Check>>,
+    /// What `/metrics` has beside the server's own numbers.
+    pub numbers: Option<MoreNumbers>,
 }
 
 impl Options {
@@ -100,6 +103,7 @@ impl Options {
             own: Vec::new(),
             hosts: Vec::new(),
             checks: Vec::new(),
+            numbers: None,
         }
     }
 }
@@ -155,7 +159,7 @@ impl Server {
         let backups = options.database.map(|path| (path.with_added_extension("backup"), tokio::sync::Mutex::default()));
         let authenticator = Arc::new(options.authenticator);
         let core = Arc::new(Core::new(store, catalog, options.plugins, options.world, authenticator, access, quotas));
-        let metrics = Arc::new(metrics::Metrics::new(core.store.clone()));
+        let metrics = Arc::new(metrics::Metrics::new(core.store.clone(), options.numbers));
         let server = Arc::new(Self {
             core,
             checks: options.checks,

@@ -145,6 +145,34 @@ impl Cache {
         self.held(gvk, None).iter().for_each(|held| look(&held.lean()));
     }
 
+    /// Calls `look` for each object of a kind, with its revision; the object itself is read only where `is_new` says so.
+    pub fn visit_new(
+        &self,
+        gvk: &Gvk,
+        is_new: impl Fn(&Key, u64) -> bool,
+        mut look: impl FnMut(Key, u64, Option<&Value>),
+    ) {
+        // objects are read once the lock is free again: writers wait for it
+        let seen: Vec<(Key, u64, Option<Held>)> = match self.read().get(gvk) {
+            None => Vec::new(),
+            Some(kind) => {
+                let held = |key: &Key, entry: &Entry| is_new(key, entry.revision).then(|| entry.held.clone());
+                kind.objects.iter().map(|(key, entry)| (key.clone(), entry.revision, held(key, entry))).collect()
+            }
+        };
+        for (key, revision, held) in seen {
+            match held {
+                Some(held) => look(key, revision, Some(&held.lean())),
+                None => look(key, revision, None),
+            }
+        }
+    }
+
+    /// The kinds that have been listed.
+    pub fn kinds(&self) -> Vec<Gvk> {
+        self.read().keys().cloned().collect()
+    }
+
     fn one(&self, gvk: &Gvk, key: &Key) -> Option<Held> {
         Some(self.read().get(gvk)?.objects.get(key)?.held.clone())
     }

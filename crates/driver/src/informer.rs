@@ -32,17 +32,25 @@ const TOGETHER: usize = 64;
 
 /// The kinds that cannot be listed or watched, each with the reason.
 #[derive(Default)]
-pub(crate) struct Troubles(Mutex<BTreeMap<Gvk, String>>);
+pub(crate) struct Troubles(Mutex<BTreeMap<Gvk, (String, Instant)>>);
 
 impl Troubles {
     pub(crate) fn now(&self) -> BTreeMap<Gvk, String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.iter().map(|(gvk, (trouble, _))| (gvk.clone(), trouble.clone())).collect()
+    }
+
+    /// For how long each of them has lasted.
+    pub(crate) fn ages(&self) -> BTreeMap<Gvk, Duration> {
+        let troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.iter().map(|(gvk, (_, since))| (gvk.clone(), since.elapsed())).collect()
     }
 
     /// Notes what is wrong with a kind; true where that is news.
     fn note(&self, gvk: &Gvk, trouble: String) -> bool {
         let mut troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        troubles.insert(gvk.clone(), trouble.clone()) != Some(trouble)
+        let (_, since) = troubles.get(gvk).cloned().unwrap_or_else(|| (String::new(), Instant::now()));
+        troubles.insert(gvk.clone(), (trouble.clone(), since)).is_none_or(|(old, _)| old != trouble)
     }
 
     fn end(&self, gvk: &Gvk) {
@@ -343,7 +351,7 @@ impl Shared {
                         revision = object::resource_version(&object).to_owned();
                         let old = self.cache.tell(gvk, &held, &object);
                         if let Some(witness) = &self.options.witness {
-                            witness(gvk, old.as_ref().map(Held::open).as_deref(), &object);
+                            witness(gvk, &|| old.as_ref().map(Held::open), &object);
                         }
                         wake_all(concerned, gvk, old.as_ref(), &held, &object);
                     }

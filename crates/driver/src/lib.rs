@@ -88,9 +88,9 @@ const WORKERS: usize = 32;
 /// How long objects in work may take to finish once the driver is asked to stop.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
-/// Told of each change of an object that a watch reports: its kind, the state before where it is known, the state now (the
-/// last one, where it was deleted).
-pub type Witness = Arc<dyn Fn(&Gvk, Option<&Value>, &Value) + Send + Sync>;
+/// Told of each change of an object that a watch reports, deletions left out: its kind, a function that reads the state before where
+/// it is known, the state now.
+pub type Witness = Arc<dyn Fn(&Gvk, &dyn Fn() -> Option<Arc<Value>>, &Value) + Send + Sync>;
 
 /// How a driver runs. The default is right for a server in the same process.
 #[derive(Clone, Default)]
@@ -204,6 +204,17 @@ impl Driver {
     pub fn troubles(&self) -> impl Fn() -> BTreeMap<Gvk, String> + Send + Sync + use<> {
         let troubles = self.troubles.clone();
         move || troubles.now()
+    }
+
+    /// For how long each kind that is served could not be listed or watched; zero for kinds whose watch works.
+    pub fn behind(&self) -> impl Fn() -> BTreeMap<Gvk, Duration> + Send + Sync + use<> {
+        let (troubles, cache, requests) = (self.troubles.clone(), self.cache.clone(), self.requests.clone());
+        move || {
+            let mut kinds: BTreeMap<_, _> = cache.kinds().into_iter().map(|gvk| (gvk, Duration::ZERO)).collect();
+            // an optional kind that no server has is not behind
+            kinds.extend(troubles.ages().into_iter().filter(|(gvk, _)| requests.served(gvk).is_some()));
+            kinds
+        }
     }
 
     /// Watches and reconciles until `stop`.

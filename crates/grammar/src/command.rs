@@ -202,6 +202,12 @@ pub enum ServerCommand {
     /// Print the path of the kubeconfig of this machine's control plane
     #[command(display_order = 31)]
     Kubeconfig(KubeconfigArgs),
+    /// Print a configuration for Prometheus that scrapes this machine's control plane
+    ///
+    /// Writes the token and the authority's certificate that the configuration names into a folder. The token's user may read /metrics
+    /// and nothing else.
+    #[command(display_order = 31)]
+    PrometheusConfig(PrometheusConfigArgs),
     /// Check whether jobs can run on a cluster, and say what to do where they cannot
     ///
     /// Checks versions, kinds (CustomResourceDefinitions), rights (yours and the operator's), webhooks, controllers, runtimes, and

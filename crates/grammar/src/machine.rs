@@ -122,6 +122,16 @@ pub struct KubeconfigArgs {
 }
 
 #[derive(Args, Debug)]
+pub struct PrometheusConfigArgs {
+    /// Where the token and the authority's certificate are written, for its owner alone [default: prometheus in the home]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// Days for which the token is valid
+    #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3650))]
+    pub days: u16,
+}
+
+#[derive(Args, Debug)]
 pub struct NodeArgs {
     /// Where the agent keeps its pods; made if it is missing, for its owner alone
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]

@@ -8,7 +8,6 @@ pub mod health;
 mod health_events;
 pub mod leader;
 mod metrics_server;
-mod mpijob_metrics;
 mod prerequisites;
 pub mod registration;
 mod rotation;
@@ -17,7 +16,6 @@ mod runtimes;
 pub mod settings;
 mod slim;
 pub mod tls;
-mod trainjob_metrics;
 pub mod webhooks;
 
 use crate::cluster::certificates::{Material, advance};
@@ -31,6 +29,7 @@ use crate::cluster::settings::{KINDS, listen_address};
 use crate::cluster::slim::{is_many, selected, slim, slim_of_mpi};
 use crate::cluster::tls::{Shown, server_config};
 use crate::cluster::webhooks::Webhooks;
+use crate::numbers::{self, JobNumbers};
 use crate::serve::{Ends, serve, shared_listener};
 use crate::status_server::StatusServer;
 use crate::{Controllers, Surroundings};
@@ -54,6 +53,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+/// The name of the webhooks' certificate in metrics.
+pub(crate) const CERTIFICATE_NAME: &str = "webhooks";
 /// After the word to stop, everything is served for so long: until no Service leads here any more.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -163,6 +164,7 @@ impl Operator {
                 let own = advance(Material::default(), &names, Timestamp::now(), false, SignedDuration::ZERO)?;
                 if let (Some(certificate), Some(key)) = (&own.certificate, &own.key) {
                     shown.show(certificate, key)?;
+                    numbers::note_certificate(&metrics, CERTIFICATE_NAME, certificate);
                 }
             }
         }
@@ -221,6 +223,7 @@ impl Operator {
             manage: management.enable,
             period: self.period,
             shown,
+            metrics: self.metrics.clone(),
             registration: Registration {
                 client: self.client.clone(),
                 place: place.clone(),
@@ -245,8 +248,9 @@ impl Operator {
         health: &Arc<Health>,
         stop: CancellationToken,
     ) {
-        let mpi = self.reconcile_mpijobs(metrics, health, stop.clone());
-        tokio::join!(self.reconcile_trainjobs(around, metrics, health, stop), mpi);
+        let jobs = JobNumbers::new(metrics);
+        let mpi = self.reconcile_mpijobs(metrics, &jobs, health, stop.clone());
+        tokio::join!(self.reconcile_trainjobs(around, metrics, &jobs, health, stop), mpi);
     }
 
     fn limit(&self) -> Option<(f64, f64)> {
@@ -270,7 +274,13 @@ impl Operator {
     }
 
     /// mpi-operator's work, under mpi-operator's own Lease, so that two operators, ours or upstream's, are never at work together.
-    async fn reconcile_mpijobs(&self, metrics: &Arc<Registry>, health: &Arc<Health>, stop: CancellationToken) {
+    async fn reconcile_mpijobs(
+        &self,
+        metrics: &Arc<Registry>,
+        jobs: &Arc<JobNumbers>,
+        health: &Arc<Health>,
+        stop: CancellationToken,
+    ) {
         let controllers = self.controllers.of_mpi();
         if controllers.is_empty() {
             return;
@@ -293,14 +303,15 @@ impl Operator {
             namespace: self.watch_namespace.clone(),
             slim: Some(slim_of_mpi),
             packs: Some(is_many),
-            witness: Some(mpijob_metrics::witness(metrics.clone())),
+            witness: Some(numbers::witness(metrics, jobs)),
             ..Options::default()
         };
-        let (client, numbers, health) = (self.client.clone(), metrics.clone(), health.clone());
+        let (client, numbers, health, jobs) = (self.client.clone(), metrics.clone(), health.clone(), jobs.clone());
         let work = move |stop: CancellationToken| {
             let mut driver = Driver::with(client.clone(), options.clone());
             controllers.add_to(&mut driver, &around);
-            mpijob_metrics::count(&numbers, driver.cache());
+            numbers::mpijobs::count(&numbers, &driver.cache());
+            jobs.add("mpijobs", &driver.cache(), driver.behind());
             let health = health.clone();
             async move {
                 let mut beside = JoinSet::new();
@@ -328,6 +339,7 @@ impl Operator {
         &self,
         around: Surroundings,
         metrics: &Arc<Registry>,
+        jobs: &Arc<JobNumbers>,
         health: &Arc<Health>,
         stop: CancellationToken,
     ) {
@@ -351,17 +363,18 @@ impl Operator {
             packs: Some(is_many),
             selects: Some(selected),
             source: None,
-            witness: Some(trainjob_metrics::witness(metrics.clone())),
+            witness: Some(numbers::witness(metrics, jobs)),
         };
         let client = self.client.clone();
         let election = self.configuration.leader_election.as_ref().filter(|election| election.leader_elect);
         let lease = health_events::lease(election, &self.namespace);
-        let (numbers, health) = (metrics.clone(), health.clone());
+        let (numbers, health, jobs) = (metrics.clone(), health.clone(), jobs.clone());
         let runtimes = self.runtimes.clone();
         let work = move |stop: CancellationToken| {
             let mut driver = Driver::with(client.clone(), options.clone());
             controllers.add_to(&mut driver, &around);
-            trainjob_metrics::count(&numbers, driver.cache());
+            numbers::trainjobs::count(&numbers, &driver.cache());
+            jobs.add("trainjobs", &driver.cache(), driver.behind());
             let (health, lease, client, runtimes) = (health.clone(), lease.clone(), client.clone(), runtimes.clone());
             async move {
                 let mut beside = JoinSet::new();

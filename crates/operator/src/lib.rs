@@ -1,9 +1,9 @@
 //! Which reconcilers run, and which rules guard which kinds: the composition that a cluster's operator and a laptop's
 //! control plane share.
 //!
-//! Four rooms: `controllers` composes the reconcilers and the rules of admission; `cluster` runs them in a cluster (webhooks over
+//! Five modules: `controllers` composes the reconcilers and the rules of admission; `cluster` runs them in a cluster (webhooks over
 //! HTTPS, certificates, election, probes, metrics); `embedded` is for an API server in the same process; `status_server` takes the reports
-//! of training code. `serve`, `client` and
+//! of training code; `numbers` has the metrics of both. `serve`, `client` and
 //! `traces` are shared.
 //!
 //! `plan` and `workloads` hold the logic, `driver` runs it; here is only what belongs together and what it is called.
@@ -15,6 +15,7 @@ pub mod client;
 pub mod cluster;
 pub mod controllers;
 pub mod embedded;
+pub mod numbers;
 pub mod serve;
 pub mod status_server;
 pub mod traces;

@@ -16,6 +16,7 @@ mod machines;
 mod operator;
 mod parts;
 mod pki;
+mod prometheus;
 mod relay;
 mod streams;
 mod tunnels;
@@ -110,6 +111,7 @@ async fn served(command: ServerCommand, global: &Global) -> Result<u8, UpError> 
         ServerCommand::Kubeconfig(args) if args.node.is_some() => up::kubeconfig_of_node(&args, global).await,
         ServerCommand::Kubeconfig(args) if args.user.is_some() => up::kubeconfig_of(&args, global),
         ServerCommand::Kubeconfig(_) => cli::daemon::kubeconfig(global).map_err(UpError::from),
+        ServerCommand::PrometheusConfig(args) => prometheus::config(&args, global).await,
         ServerCommand::Backup(args) => backup::backup(&args, global).await,
         ServerCommand::Restore(args) => backup::restore(&args, global),
         ServerCommand::Damaged(args) => damaged::damaged(&args, global).await,

@@ -30,6 +30,7 @@ use client::ClientError;
 use client::codes::ErrorCode;
 use client::home::{Home, Running};
 use delegates::{Histories, OffersNow, PartsOfFiles, Places, Tallies};
+use driver::metrics::Registry;
 use driver::{Driver, Feed, Source};
 use evidence::Evidence;
 use futures::FutureExt;
@@ -43,6 +44,7 @@ use node::evidence::Keep;
 use operator::controllers::admission::Webhook;
 use operator::embedded::admission::Plugin;
 use operator::embedded::install;
+use operator::numbers::{self, JobNumbers};
 use operator::status_server::{Series, StatusServer};
 use operator::{Controllers, Surroundings};
 use outputs::{ManagedLogs, Outputs};
@@ -219,7 +221,16 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
     if !controllers.is_empty() {
         checks.push(controllers_part.clone());
     }
+    let numbers = Arc::new(Registry::default());
+    numbers::note_certificate(&numbers, "server", &identity.certificate);
+    numbers::note_certificate(&numbers, "authority", &identity.authority);
+    let jobs = JobNumbers::new(&numbers);
+    let read = numbers.clone();
     let options = Options {
+        numbers: Some(Arc::new(move || {
+            numbers::note_processor_time(&read);
+            read.render()
+        })),
         database: Some(database.clone()),
         plugins,
         streams: Some(streams),
@@ -324,9 +335,11 @@ pub async fn up(args: &UpArgs, global: &Global) -> Result<u8, UpError> {
         tokio::spawn(async move { server.serve(listener, &tls, stop).await })
     });
     if !controllers.is_empty() {
-        let options = driver::Options { source: Some(source), ..driver::Options::default() };
+        let (metrics, witness) = (Some(numbers.clone()), Some(numbers::witness(&numbers, &jobs)));
+        let options = driver::Options { source: Some(source), metrics, witness, ..driver::Options::default() };
         let mut driver = Driver::with(client.clone(), options);
         controllers.add_as_programs_to(&mut driver, &around);
+        numbers::count(&numbers, &jobs, "controllers", &driver);
         tasks.spawn(controllers_part.run(driver.run(stop.clone())));
     }
 

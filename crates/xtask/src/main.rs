@@ -13,6 +13,7 @@ mod image;
 mod kubernetes;
 mod kubernetes_types;
 mod licences;
+mod monitoring;
 mod sbom;
 mod schema;
 mod skypilot;
@@ -59,6 +60,12 @@ enum Chore {
     /// Write the chart's copies of the objects in manifests/.
     Chart {
         /// Write nothing; fail if a copy is not what it would be.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write monitoring/ and manifests/components/monitoring: rules, alerts and boards.
+    Monitoring {
+        /// Write nothing; fail if a file is not what it would be.
         #[arg(long)]
         check: bool,
     },
@@ -156,6 +163,7 @@ fn main() -> ExitCode {
         }
         Chore::Crds { check } => crds::run(&root(), check),
         Chore::Chart { check } => chart::run(&root(), check),
+        Chore::Monitoring { check } => monitoring::run(&root(), check),
         Chore::Image { options } => image::run(&root(), &options),
         Chore::Sbom { out } => sbom::run(&root(), out.as_deref()),
         Chore::SkypilotGoldens { folder, only } => skypilot::replay(&folder, &only),

@@ -60,7 +60,7 @@ impl Ask {
     }
 
     /// All `Accept` headers as one.
-    fn accept(&self) -> Option<String> {
+    pub(super) fn accept(&self) -> Option<String> {
         let all: Vec<&str> = self.headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
         (!all.is_empty()).then(|| all.join(","))
     }

@@ -5,6 +5,7 @@
 use super::answer::{Body, response};
 use crate::registry::Catalog;
 use crate::route::{self, Path, Route};
+use api::metrics::text::{OPEN_METRICS, PLAIN_TEXT, to_open, to_plain, wants_open_metrics};
 use api::metrics::{self as names, Metric};
 use http::Response;
 use http::request::Parts;
@@ -22,7 +23,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use store::{SECONDS, Store};
 
-const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Numbers of other parts of the process, in the plain text format; none of them is one of the server's.
+pub type MoreNumbers = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// Upper bounds of the classes of a request's duration, in seconds (of upstream's, every second one).
 const DURATIONS: [f64; 12] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0, 2.0, 4.0, 10.0, 60.0];
 
@@ -67,10 +70,11 @@ pub(crate) struct Metrics {
     durations: Family<About, Histogram, fn() -> Histogram>,
     in_flight: Family<Kind, Gauge>,
     long_running: Family<About, Gauge>,
+    more: Option<MoreNumbers>,
 }
 
 impl Metrics {
-    pub(super) fn new(store: Store) -> Self {
+    pub(super) fn new(store: Store, more: Option<MoreNumbers>) -> Self {
         let requests = Family::default();
         let durations = Family::new_with_constructor((|| Histogram::new(DURATIONS)) as fn() -> Histogram);
         let (in_flight, long_running) = (Family::default(), Family::default());
@@ -81,7 +85,7 @@ impl Metrics {
         registry.register(names::IN_FLIGHT.stem(), names::IN_FLIGHT.help, in_flight.clone());
         registry.register(names::LONG_RUNNING.stem(), names::LONG_RUNNING.help, long_running.clone());
         registry.register_collector(Box::new(Sources(store)));
-        Self { registry, requests, durations, in_flight, long_running }
+        Self { registry, requests, durations, in_flight, long_running, more }
     }
 
     /// A request begins.
@@ -111,10 +115,17 @@ impl Metrics {
         Held::new(gauge)
     }
 
-    pub(super) fn answer(&self) -> Response<Body> {
+    /// # Parameters
+    /// - `accept`: the formats that the client takes.
+    pub(super) fn answer(&self, accept: &str) -> Response<Body> {
         let mut text = String::new();
+        let more = || self.more.as_ref().map(|more| more()).unwrap_or_default();
         match encode(&mut text, &self.registry) {
-            Ok(()) => response(200, MEDIA_TYPE, text),
+            Ok(()) if wants_open_metrics(accept) => {
+                let own = text.strip_suffix("# EOF\n").unwrap_or(&text);
+                response(200, OPEN_METRICS, format!("{own}{}", to_open(&more())))
+            }
+            Ok(()) => response(200, PLAIN_TEXT, to_plain(&text) + &more()),
             Err(error) => response(500, "text/plain; charset=utf-8", format!("the metrics cannot be written: {error}")),
         }
     }

@@ -57,7 +57,8 @@ async fn metrics_count_requests_watches_and_commits() {
     assert!(value("apiserver_storage_objects{resource=\"configmaps\"}") >= 1.0);
     assert!(value("apiserver_storage_size_bytes{") > 1000.0);
     assert!((value("apiserver_current_inflight_requests{request_kind=\"readOnly\"}") - 1.0).abs() < 0.1);
-    assert!(text.ends_with("# EOF\n"));
+    assert!(text.contains("# TYPE apiserver_request_total counter\n"), "{text}");
+    assert!(!text.contains("# EOF") && !text.contains("# UNIT"), "{text}");
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! Serves the metrics; with `metrics.auth.enabled` only to users whom the API server allows to read them.
 
 use crate::cluster::leader::form;
+use crate::numbers;
 use crate::serve::{Answer, Service, answer, text};
-use api::metrics::{PROCESS_CPU, PROCESS_MEMORY};
+use api::metrics::text::{OPEN_METRICS, PLAIN_TEXT, to_open, wants_open_metrics};
 use driver::metrics::Registry;
-use http::header::AUTHORIZATION;
+use http::header::{ACCEPT, AUTHORIZATION};
 use http::{HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use kube::Client;
@@ -45,23 +46,13 @@ impl Service for MetricsServer {
                 }
             }
         }
-        process(&self.metrics);
-        answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics.render())
-    }
-}
-
-/// What the process uses, where the kernel says so. Pages and ticks are Linux' usual ones.
-fn process(metrics: &Registry) {
-    let number = |text: Option<&str>| text.and_then(|text| text.parse::<f64>().ok());
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    if let Some(pages) = number(statm.split(' ').nth(1)) {
-        metrics.set(&PROCESS_MEMORY, &[], pages * 4096.0);
-    }
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // after the name, which may hold anything, the third field comes first
-    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
-    if let (Some(user), Some(system)) = (number(fields.next()), number(fields.next())) {
-        metrics.set(&PROCESS_CPU, &[], (user + system) / 100.0);
+        numbers::note_memory(&self.metrics);
+        numbers::note_processor_time(&self.metrics);
+        let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if wants_open_metrics(accept) {
+            return answer(StatusCode::OK, OPEN_METRICS, to_open(&self.metrics.render()));
+        }
+        answer(StatusCode::OK, PLAIN_TEXT, self.metrics.render())
     }
 }
 

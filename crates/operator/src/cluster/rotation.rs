@@ -3,11 +3,14 @@
 //! Every replica does so, leader or not. They agree through the Secret: the first to write it wins, the others read it at
 //! their next look.
 
+use crate::cluster::CERTIFICATE_NAME;
 use crate::cluster::certificates::{Material, advance};
 use crate::cluster::health::{Health, Level};
 use crate::cluster::leader::form;
 use crate::cluster::registration::{Outcome, Registration};
 use crate::cluster::tls::Shown;
+use crate::numbers;
+use driver::metrics::Registry;
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
@@ -39,6 +42,8 @@ pub struct Rotation {
     /// Between two looks.
     pub period: Duration,
     pub shown: Arc<Shown>,
+    /// Gets the certificate's end.
+    pub metrics: Arc<Registry>,
     pub registration: Registration,
     pub health: Arc<Health>,
 }
@@ -161,6 +166,7 @@ impl Rotation {
         };
         if material.certificate != memory.material.certificate || material.key != memory.material.key {
             self.shown.show(certificate, key)?;
+            numbers::note_certificate(&self.metrics, CERTIFICATE_NAME, certificate);
         }
         memory.material = material;
         Ok(())

@@ -63,7 +63,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("grammar", &["api", "sky", "view"]),
     ("dashboard", &["api", "client", "diagnose", "driver", "facts", "managed", "objects", "view"]),
     ("delegates", &["api", "apiserver", "client", "driver", "files", "launcher", "objects", "operator", "resource"]),
-    ("operator", &["api", "clock", "driver", "managed", "objects", "plan", "reconcile", "resource", "workloads"]),
+    (
+        "operator",
+        &["api", "clock", "driver", "managed", "objects", "plan", "reconcile", "resource", "view", "workloads"],
+    ),
     (
         "cli",
         &[

@@ -68,7 +68,7 @@ impl Server {
                 }
                 Ok(answer)
             }
-            "/metrics" if reads => Ok(self.metrics.answer()),
+            "/metrics" if reads => Ok(self.metrics.answer(ask.accept().as_deref().unwrap_or_default())),
             "/openapi/v2" => self.openapi_v2(ask),
             "/openapi/v3" => Ok(answer::encode(
                 200,

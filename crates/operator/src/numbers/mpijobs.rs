@@ -9,20 +9,22 @@ use driver::metrics::Registry;
 use serde_json::Value;
 use std::sync::Arc;
 
-fn is(job: &Value, condition: ConditionType) -> bool {
+pub(super) fn holds(job: &Value, condition: &str) -> bool {
     let mut conditions = job["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.any(|held| held["type"] == condition.as_str() && held["status"] == "True")
+    conditions.any(|held| held["type"] == condition && held["status"] == "True")
 }
 
 /// A worker that was evicted fails a job that may still go on; its end has a time.
-fn has_failed(job: &Value) -> bool {
-    is(job, ConditionType::Failed) && job["status"]["completionTime"].is_string()
+pub(super) fn has_failed(job: &Value) -> bool {
+    holds(job, ConditionType::Failed.as_str()) && job["status"]["completionTime"].is_string()
 }
 
 /// Names the launchers of a cache whenever somebody reads the numbers.
-pub fn count(registry: &Registry, cache: Arc<Cache>) {
+pub fn count(registry: &Registry, cache: &Arc<Cache>) {
+    let cache = Arc::downgrade(cache);
     registry.on_read("mpijobs", move |registry| {
         registry.clear(&MPIJOB_INFO);
+        let Some(cache) = cache.upgrade() else { return };
         cache.visit(&mpi::gvk(), |job| {
             if job["status"]["replicaStatuses"].get(ReplicaType::Launcher.as_str()).is_some() {
                 let launcher = launcher(object::meta(job, "name"));
@@ -35,13 +37,19 @@ pub fn count(registry: &Registry, cache: Arc<Cache>) {
 
 /// Counts what becomes of MPIJobs while we watch.
 pub fn witness(registry: Arc<Registry>) -> Witness {
-    Arc::new(move |gvk: &Gvk, old: Option<&Value>, new: &Value| {
+    Arc::new(move |gvk: &Gvk, old: &dyn Fn() -> Option<Arc<Value>>, new: &Value| {
+        if *gvk != mpi::gvk() {
+            return;
+        }
         // without a state before, nobody knows when it changed
-        let Some(old) = old.filter(|old| *gvk == mpi::gvk() && object::uid(old) == object::uid(new)) else { return };
-        let begins = |holds: &dyn Fn(&Value) -> bool| holds(new) && !holds(old);
+        let Some(old) = old().filter(|old| object::uid(old) == object::uid(new)) else { return };
+        let begins = |holds: &dyn Fn(&Value) -> bool| holds(new) && !holds(&old);
         for (metric, holds) in [
-            (&MPIJOBS_CREATED, &(|job: &Value| is(job, ConditionType::Created)) as &dyn Fn(&Value) -> bool),
-            (&MPIJOBS_SUCCEEDED, &|job: &Value| is(job, ConditionType::Succeeded)),
+            (
+                &MPIJOBS_CREATED,
+                &(|job: &Value| self::holds(job, ConditionType::Created.as_str())) as &dyn Fn(&Value) -> bool,
+            ),
+            (&MPIJOBS_SUCCEEDED, &|job: &Value| self::holds(job, ConditionType::Succeeded.as_str())),
             (&MPIJOBS_FAILED, &has_failed),
         ] {
             if begins(holds) {
@@ -77,7 +85,7 @@ mod tests {
             job(&["Created", "Failed"], true),
         ];
         for pair in states.windows(2) {
-            witness(&mpi::gvk(), Some(&pair[0]), &pair[1]);
+            witness(&mpi::gvk(), &|| Some(Arc::new(pair[0].clone())), &pair[1]);
         }
         let text = registry.render();
         assert!(text.contains("mpi_operator_jobs_created_total 1"), "{text}");

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A TrainJob's state and the reason for it.
-fn state(job: &Value) -> (&'static str, String) {
+pub(super) fn state(job: &Value) -> (&'static str, String) {
     for (kind, state) in [("Failed", "Failed"), ("Complete", "Complete"), ("Suspended", "Suspended")] {
         let conditions = job["status"]["conditions"].as_array().into_iter().flatten();
         let mut held = conditions.filter(|c| c["type"] == kind && c["status"] == "True");
@@ -31,11 +31,13 @@ fn has_run(job: &Value) -> bool {
 }
 
 /// Counts the TrainJobs of a cache whenever somebody reads the numbers.
-pub fn count(registry: &Registry, cache: Arc<Cache>) {
+pub fn count(registry: &Registry, cache: &Arc<Cache>) {
+    let cache = Arc::downgrade(cache);
     registry.on_read("trainjobs", move |registry| {
+        registry.clear(&TRAINJOBS);
+        let Some(cache) = cache.upgrade() else { return };
         let mut counts: BTreeMap<(&'static str, String), f64> = BTreeMap::new();
         cache.visit(&trainjob_gvk(), |job| *counts.entry(state(job)).or_default() += 1.0);
-        registry.clear(&TRAINJOBS);
         for ((state, reason), count) in counts {
             registry.set(&TRAINJOBS, &[("reason", &reason), ("state", state)], count);
         }
@@ -44,19 +46,19 @@ pub fn count(registry: &Registry, cache: Arc<Cache>) {
 
 /// Takes the times of TrainJobs that start and end while we watch.
 pub fn witness(registry: Arc<Registry>) -> Witness {
-    Arc::new(move |gvk: &Gvk, old: Option<&Value>, new: &Value| {
+    Arc::new(move |gvk: &Gvk, old: &dyn Fn() -> Option<Arc<Value>>, new: &Value| {
         if *gvk != trainjob_gvk() {
             return;
         }
         // without a state before, nobody knows when it changed
-        let Some(old) = old.filter(|old| object::uid(old) == object::uid(new)) else { return };
+        let Some(old) = old().filter(|old| object::uid(old) == object::uid(new)) else { return };
         let Ok(created) = object::meta(new, "creationTimestamp").parse::<Timestamp>() else { return };
         let seconds = Timestamp::now().duration_since(created).as_secs_f64().max(0.0);
-        if has_run(new) && !has_run(old) {
+        if has_run(new) && !has_run(&old) {
             registry.observe(&TRAINJOB_START_SECONDS, &[], seconds);
         }
         let ended = |job: &Value| matches!(state(job).0, "Failed" | "Complete");
-        if ended(new) && !ended(old) {
+        if ended(new) && !ended(&old) {
             registry.observe(&TRAINJOB_END_SECONDS, &[("state", state(new).0)], seconds);
         }
     })
@@ -82,9 +84,9 @@ mod tests {
             "conditions": [{"type": "Complete", "status": "True", "reason": "AllJobsCompleted"}]}));
         assert_eq!((state(&new).0, state(&running).0), ("Pending", "Running"));
         assert_eq!(state(&done), ("Complete", "AllJobsCompleted".to_owned()));
-        witness(&trainjob_gvk(), None, &running);
+        witness(&trainjob_gvk(), &|| None, &running);
         for (old, new) in [(&new, &running), (&running, &running), (&running, &done), (&done, &done)] {
-            witness(&trainjob_gvk(), Some(old), new);
+            witness(&trainjob_gvk(), &|| Some(Arc::new(old.clone())), new);
         }
         let text = registry.render();
         assert!(text.contains("trainyard_trainjob_start_seconds_count 1"), "{text}");
