@@ -29,7 +29,8 @@ fn all_kinds_share_the_words_of_states() {
         (jobset::gvk(), json!({"conditions": holds("Completed")}), "Complete", "Because"),
         (jobset::gvk(), json!({"conditions": holds("Suspended")}), "Suspended", "Because"),
         (jobset::gvk(), json!({"replicatedJobsStatus": [{"ready": 1}]}), "Running", ""),
-        (optimizationjob_gvk(), json!({"conditions": holds("Created")}), "Running", "Because"),
+        (optimizationjob_gvk(), json!({"conditions": holds("Created")}), "Running", ""),
+        (optimizationjob_gvk(), json!({"conditions": holds("Failed")}), "Failed", "Because"),
         (sky::managed_job_gvk(), json!({"state": "RECOVERING"}), "RECOVERING", ""),
         (sky::managed_job_gvk(), json!({"state": "made up"}), "PENDING", ""),
     ];
