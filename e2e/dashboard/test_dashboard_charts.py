@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def runs(yard: Yard, tmp_path_factory: pytest.TempPathFactory) -> Yard:
-    """Two jobs that reported a loss, and a sweep of which one trial failed."""
+    """Two jobs that reported a loss, and a sweep with one failed trial."""
     folder = tmp_path_factory.mktemp("scripts")
 
     def script(name: str, text: str) -> str:

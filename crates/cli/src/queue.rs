@@ -5,7 +5,7 @@ use crate::output;
 use client::{ClientError, Cluster};
 use grammar::{Format, ListArgs};
 use jiff::Timestamp;
-use view::amounts::{Amounts, GPU, shown};
+use view::amounts::{Amounts, GPU, all_shown, shown};
 use view::queue::Queue;
 
 /// Prints the queue of the namespace.
@@ -42,11 +42,9 @@ pub(crate) async fn queue(cluster: &Cluster, args: &ListArgs) -> Result<u8, Clie
     Ok(exit::OK)
 }
 
-/// `2 CPUs, 1 GPU`: what people count.
+/// What it needs; a dash for nothing.
 fn told(amounts: &Amounts) -> String {
-    let counted = amounts.iter().filter(|(name, _)| name.as_str() != "pods");
-    let told: Vec<String> = counted.map(|(name, amount)| shown(name, *amount)).collect();
-    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+    Some(all_shown(amounts)).filter(|told| !told.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
 /// What the nodes have left; nothing where they may not be listed.

@@ -69,7 +69,7 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Follows all jobs for ever, from the first question on: where nobody opens the dashboard, it costs nothing.
+    /// Follows all jobs, from the first request for a page on. Until then it costs nothing.
     pub async fn follow(self, feed: Feed) {
         self.wanted.notified().await;
         let jobs = Kind::ALL.map(|kind| {

@@ -89,7 +89,7 @@ impl From<BadQuery> for Problem {
 
 impl From<getrandom::Error> for Problem {
     fn from(error: getrandom::Error) -> Self {
-        let message = format!("nobody can sign in, because the system returns no random bytes: {error}");
+        let message = format!("sign-in does not work, because the system returns no random bytes: {error}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, Reason::Refused, message)
     }
 }

@@ -6,6 +6,7 @@ use api::sky::{ManagedState, keys};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use view::queue::KUEUE_QUEUE;
 use view::row::{self, RowState};
 
 /// The kinds of jobs in the table.
@@ -86,8 +87,6 @@ pub(crate) struct Kept {
     pub message: Box<str>,
 }
 
-/// Kueue's label of jobs.
-const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
 /// Characters of a message that are kept.
 const MESSAGE_MAX: usize = 300;
 
@@ -131,7 +130,7 @@ impl Kept {
             nodes,
             gpus,
             progress: (kind == Kind::TrainJob).then(|| view::progress::percentage(job)).flatten(),
-            queue: object::label(job, QUEUE_NAME).unwrap_or_default().into(),
+            queue: object::label(job, KUEUE_QUEUE).unwrap_or_default().into(),
             runtime: match kind {
                 Kind::MpiJob => spec["mpiImplementation"].as_str().unwrap_or("OpenMPI").into(),
                 _ => object::text(&spec["runtimeRef"], "name").into(),

@@ -24,7 +24,7 @@ type Point = (f64, Option<f64>);
 struct Sent {
     name: String,
     points: Vec<Point>,
-    /// Reports, of which `points` are a part.
+    /// How many reports there were; `points` may be fewer.
     reported: usize,
     not_finite: usize,
     last: Option<f64>,

@@ -91,7 +91,7 @@ impl Cell {
         }
     }
 
-    /// Whether there is anything to read. A dash stands for nothing.
+    /// Whether the cell has a value: an empty text and a dash are none.
     fn says_something(&self) -> bool {
         match self {
             Self::Age { at } => at.is_some(),

@@ -26,7 +26,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use view::members::{self, TimelineEntry};
 
-/// Stands for the namespace of a cluster-scoped object in an address.
+/// In addresses, the namespace of objects that have none.
 const NO_NAMESPACE: &str = "-";
 
 /// What pages are about.

@@ -144,7 +144,7 @@ async fn opened(named: &Named, asked: &Asked) -> Result<MergedLog, Problem> {
     Ok(MergedLog::open(&named.cluster, job, &runs, asked.show.clone()).await)
 }
 
-/// A line as a file has it.
+/// A line of the downloaded file.
 fn told(line: &Line) -> String {
     let (rank, text) = line.source.rank_of(&line.text);
     let who = rank.map_or_else(|| line.source.step.clone(), |rank| format!("rank {rank}"));

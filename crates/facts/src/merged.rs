@@ -2,7 +2,7 @@
 
 use crate::bytes::{Piece, Pieces as Bytes};
 use crate::history::{self, Job, Window};
-use crate::run_log::{Unread, line, open};
+use crate::run_log::{line, open};
 use client::Cluster;
 use futures::{AsyncBufRead, StreamExt};
 use std::collections::VecDeque;
@@ -43,12 +43,7 @@ impl MergedLog {
             let stream = match opened {
                 Ok(stream) => stream,
                 Err(error) => {
-                    merged.troubles.push(match error {
-                        Unread::Api(status) => {
-                            format!("no log of pod {}: {}", run.source.pod, status.message.trim())
-                        }
-                        Unread::Other(error) => format!("no log of pod {}: {error}", run.source.pod),
-                    });
+                    merged.troubles.push(error.told(&run.source.pod));
                     continue;
                 }
             };

@@ -28,6 +28,16 @@ pub enum Unread {
     Other(ClientError),
 }
 
+impl Unread {
+    /// As a sentence about the pod.
+    pub fn told(&self, pod: &str) -> String {
+        match self {
+            Self::Api(status) => format!("no log of pod {pod}: {}", status.message.trim()),
+            Self::Other(error) => format!("no log of pod {pod}: {error}"),
+        }
+    }
+}
+
 impl From<kube::Error> for Unread {
     fn from(error: kube::Error) -> Self {
         match error {
@@ -116,8 +126,7 @@ async fn end_of(
     let pod = &run.source.pod;
     match tokio::time::timeout(READ_MAX, tail_of(cluster, job, run, show, most)).await {
         Ok(Ok(lines)) => Ok(lines),
-        Ok(Err(Unread::Api(status))) => Err(format!("no log of pod {pod}: {}", status.message.trim())),
-        Ok(Err(Unread::Other(error))) => Err(format!("no log of pod {pod}: {error}")),
+        Ok(Err(error)) => Err(error.told(pod)),
         Err(_late) => Err(format!("no log of pod {pod}: its node did not answer within {} s", READ_MAX.as_secs())),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`provider`] has the words of providers, [`machine`] the ledger: what to ask the provider of a machine next, and what its answer means;
 //! [`launch`] makes a Cluster and the JobSets of a task, [`cluster`] is the reconciler of Cluster, [`jobs`] the turns of its jobs, [`inventory`] what a Kubernetes
-//! cluster has free, [`resources`] what clusters are called by what they have, [`shown`] how else they are told,
+//! cluster has free, [`resources`] the resources of clusters as text, [`shown`] other texts about clusters, attempts, services and pools,
 //! [`transitions`] how the states of managed jobs change, [`callbacks`] runs their `event_callback`, [`budget`] what they may spend.
 //! Pure: no I/O, no clock, no chance; it never learns which providers there are, nor how they are reached.
 

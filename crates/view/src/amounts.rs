@@ -41,6 +41,12 @@ pub fn shown(resource: &str, amount: Quantity) -> String {
     }
 }
 
+/// Amounts as people say them, without the count of pods: `2 CPUs, 1 GPU`; empty without any.
+pub fn all_shown(amounts: &Amounts) -> String {
+    let counted = amounts.iter().filter(|(name, _)| name.as_str() != "pods");
+    counted.map(|(name, amount)| shown(name, *amount)).collect::<Vec<_>>().join(", ")
+}
+
 /// What a pod takes from its node as long as it is there: its containers together, or its hungriest init container; and overhead.
 pub fn of_pod(pod: &Value) -> Amounts {
     let spec = &pod["spec"];

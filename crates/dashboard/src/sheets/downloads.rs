@@ -1,4 +1,4 @@
-//! Downloads of initializers: how far each is, by the newest line of its log that tells it.
+//! Downloads of initializers. The progress of each is read from the last lines of its log.
 
 use super::Reader;
 use crate::problem::Problem;
@@ -33,7 +33,7 @@ fn source(pod: &Value) -> String {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     let mut variables = containers.flat_map(|one| one["env"].as_array().into_iter().flatten());
     let found = variables.find(|variable| variable["name"] == SOURCE);
-    // a user and a password before the host are nobody's business
+    // user, password and query may be secrets
     let text = found.map(|variable| object::text(variable, "value")).unwrap_or_default();
     match text.split_once("://") {
         Some((scheme, rest)) => {

@@ -5,18 +5,11 @@ use crate::problem::Problem;
 use crate::row::Kind;
 use crate::sheet::{Cell, Part, Sheet, main_table, table};
 use std::collections::BTreeSet;
-use view::amounts::{Amounts, shown};
+use view::amounts::{all_shown, shown};
 use view::queue::{Queue, Waiting, named};
 
 /// Namespaces whose queues a page shows, unless its address names others.
 const NAMESPACES_SHOWN: usize = 10;
-
-/// `2 CPUs, 1 GPU`: what people count.
-fn told(amounts: &Amounts) -> String {
-    let counted = amounts.iter().filter(|(name, _)| name.as_str() != "pods");
-    let told: Vec<String> = counted.map(|(name, amount)| shown(name, *amount)).collect();
-    told.join(", ")
-}
 
 fn row(reader: &Reader<'_>, queue: &Queue, waiting: &Waiting) -> Vec<Cell> {
     let ahead = match queue.ahead(waiting) {
@@ -35,7 +28,7 @@ fn row(reader: &Reader<'_>, queue: &Queue, waiting: &Waiting) -> Vec<Cell> {
         }),
         Cell::link(reader.job(&waiting.namespace, &waiting.name), &waiting.name),
         Cell::text(&waiting.namespace),
-        Cell::text(told(&waiting.needs)),
+        Cell::text(all_shown(&waiting.needs)),
         Cell::text(ahead),
         Cell::text(held),
         Cell::text(&waiting.why),

@@ -24,6 +24,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use view::queue::KUEUE_QUEUE;
 use view::row::{gpus_of_jobset, gpus_of_pod, restarts_of_jobset};
 use workloads::job::pod_gvk;
 
@@ -33,8 +34,6 @@ const INFO_MAX: usize = 10_000;
 const INFO_KEPT: SignedDuration = SignedDuration::from_hours(1);
 /// Reasons are words; conditions of foreign controllers may hold anything.
 const REASON_MAX: usize = 64;
-/// The label by which Kueue knows the queue of a job.
-const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 /// A job's state in a word: the same words for all kinds that train.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -265,7 +264,7 @@ impl Facts {
         Self {
             revision: 0,
             is_part: gvk.kind == jobset::KIND && object::controller_of(object).is_some(),
-            queue: object::label(object, QUEUE).unwrap_or_default().chars().take(REASON_MAX).collect(),
+            queue: object::label(object, KUEUE_QUEUE).unwrap_or_default().chars().take(REASON_MAX).collect(),
             gpus,
             restarts,
             progress: status["trainerStatus"]["progressPercentage"].as_i64(),
@@ -351,10 +350,9 @@ impl Standing {
 /// The reason of jobs whose pods exist and have not run yet: they wait for nodes, images or volumes.
 const PODS_WAIT: &str = "PodsPending";
 
-/// The reason of a condition that holds.
+/// The reason of a condition; empty without the condition.
 fn reason<'a>(job: &'a Value, kind: &str) -> &'a str {
-    let mut conditions = job["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.find(|condition| condition["type"] == kind).map_or("", |condition| text(condition, "reason"))
+    view::state::condition(job, kind).map_or("", |condition| text(condition, "reason"))
 }
 
 fn sum(jobs: &Value, members: &[&str]) -> i64 {
@@ -371,7 +369,7 @@ pub(super) fn witness(registry: Arc<Registry>, jobs: Arc<JobNumbers>) -> Witness
         if !kinds().contains(gvk) {
             return;
         }
-        // without a state before, nobody knows when it changed
+        // without the state before, it is unknown whether this change began anything
         let Some(old) = old().filter(|old| object::uid(old) == object::uid(new)) else { return };
         let owner = object::controller_of(new).map(|owner| text(owner, "kind"));
         let kind = if *gvk == jobset::gvk() && owner == Some("TrainJob") { "TrainJob" } else { gvk.kind.as_str() };
@@ -387,7 +385,10 @@ pub(super) fn witness(registry: Arc<Registry>, jobs: Arc<JobNumbers>) -> Witness
         let (before, now) = (Standing::of(gvk, &old), Standing::of(gvk, new));
         let Some(seconds) = age(new) else { return };
         let labels = [("kind", kind)];
-        if before.state == "Suspended" && !now.ended && now.state != "Suspended" && object::label(new, QUEUE).is_some()
+        if before.state == "Suspended"
+            && !now.ended
+            && now.state != "Suspended"
+            && object::label(new, KUEUE_QUEUE).is_some()
         {
             registry.observe(&JOB_QUEUE_SECONDS, &labels, seconds);
         }

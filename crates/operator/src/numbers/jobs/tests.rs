@@ -6,7 +6,7 @@ use serde_json::json;
 
 fn train(status: Value) -> Value {
     json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "status": status,
-        "metadata": {"name": "a", "uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z", "labels": {QUEUE: "team"}}})
+        "metadata": {"name": "a", "uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z", "labels": {KUEUE_QUEUE: "team"}}})
 }
 
 fn row<'a>(kind: &'a str, key: &'a Key, facts: &'a Facts) -> Row<'a> {
